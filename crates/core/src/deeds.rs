@@ -115,7 +115,7 @@ pub struct Deed {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
+enum DeedState {
     /// The deed was sent and no answer arrived: it may be done.
     Unsure,
     Trying,
@@ -188,7 +188,7 @@ pub struct Deeds {
     deeds: BTreeMap<u64, Deed>,
     positions: BTreeMap<u64, u64>,
     /// Deeds that are in flight or whose outcome is unknown, by position.
-    states: BTreeMap<u64, State>,
+    states: BTreeMap<u64, DeedState>,
     /// Deeds that are retried although an earlier try may have been done, by position.
     doubted: BTreeSet<u64>,
     /// Positions of the deeds at each name.
@@ -340,8 +340,8 @@ impl Deeds {
             false => self.attempt,
         };
         let (step, state) = match self.states.get(&position) {
-            Some(State::Unsure) => (Step::Look, State::Looking),
-            _ => (Step::Try, State::Trying),
+            Some(DeedState::Unsure) => (Step::Look, DeedState::Looking),
+            _ => (Step::Try, DeedState::Trying),
         };
         self.states.insert(position, state);
         let deed = self.change(position)?;
@@ -359,11 +359,11 @@ impl Deeds {
     /// Receives the outcome of a try, or that a check was lost. An outcome of an attempt that is
     /// over is ignored.
     pub fn ended(&mut self, number: u64, attempt: u64, outcome: Outcome) {
-        let looked = self.of(number, attempt, State::Looking);
+        let looked = self.of(number, attempt, DeedState::Looking);
         if outcome == Outcome::Lost && looked.is_some() {
             return self.lost();
         }
-        let Some(position) = self.of(number, attempt, State::Trying) else {
+        let Some(position) = self.of(number, attempt, DeedState::Trying) else {
             return;
         };
         match outcome {
@@ -386,7 +386,7 @@ impl Deeds {
     /// deeds continue, and their answers count.
     pub fn broke(&mut self, number: u64, attempt: u64) {
         let of = |state| self.of(number, attempt, state);
-        if let Some(position) = of(State::Trying).or_else(|| of(State::Looking)) {
+        if let Some(position) = of(DeedState::Trying).or_else(|| of(DeedState::Looking)) {
             self.attempt += 1;
             self.doubt(position);
         }
@@ -449,7 +449,7 @@ impl Deeds {
     /// Tells whether the target was asked and has not answered yet.
     pub fn is_under_way(&self, number: u64) -> bool {
         let state = self.position(number).and_then(|p| self.states.get(&p));
-        matches!(state, Some(State::Trying | State::Looking))
+        matches!(state, Some(DeedState::Trying | DeedState::Looking))
     }
 
     /// Marks a deed whose outcome is unknown.
@@ -457,7 +457,7 @@ impl Deeds {
         match self.is_publication(position) {
             // The holding knows which generation was published, or finds out.
             true => self.states.remove(&position),
-            false => self.states.insert(position, State::Unsure),
+            false => self.states.insert(position, DeedState::Unsure),
         };
     }
 
@@ -470,7 +470,7 @@ impl Deeds {
     }
 
     /// Returns the position of the deed that `attempt` sent, if it is in `state`.
-    fn of(&self, number: u64, attempt: u64, state: State) -> Option<u64> {
+    fn of(&self, number: u64, attempt: u64, state: DeedState) -> Option<u64> {
         let position = self.position(number)?;
         let deed = &self.deeds[&position];
         let is_it = self.states.get(&position) == Some(&state) && deed.attempt == Some(attempt);

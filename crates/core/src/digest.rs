@@ -168,32 +168,32 @@ pub struct BadDigest(pub(crate) &'static str);
 
 /// A digest under construction, fed in order.
 #[derive(Clone, Debug)]
-pub struct Hashing(State);
+pub struct Hashing(HashState);
 
 impl Hashing {
     /// Begins with nothing.
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
-            Algorithm::Blake3 => State::Blake3(Box::default()),
-            Algorithm::Adler32 => State::Adler32(adler2::Adler32::new()),
-            Algorithm::Md5 => State::Md5(md5::Md5::new()),
-            Algorithm::Sha1 => State::Sha1(sha1::Sha1::new()),
-            Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
-            Algorithm::Sha512 => State::Sha512(sha2::Sha512::new()),
+            Algorithm::Blake3 => HashState::Blake3(Box::default()),
+            Algorithm::Adler32 => HashState::Adler32(adler2::Adler32::new()),
+            Algorithm::Md5 => HashState::Md5(md5::Md5::new()),
+            Algorithm::Sha1 => HashState::Sha1(sha1::Sha1::new()),
+            Algorithm::Sha256 => HashState::Sha256(sha2::Sha256::new()),
+            Algorithm::Sha512 => HashState::Sha512(sha2::Sha512::new()),
         })
     }
 
     /// Takes the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            State::Blake3(state) => {
+            HashState::Blake3(state) => {
                 state.update(bytes);
             }
-            State::Adler32(state) => state.write_slice(bytes),
-            State::Md5(state) => state.update(bytes),
-            State::Sha1(state) => state.update(bytes),
-            State::Sha256(state) => state.update(bytes),
-            State::Sha512(state) => state.update(bytes),
+            HashState::Adler32(state) => state.write_slice(bytes),
+            HashState::Md5(state) => state.update(bytes),
+            HashState::Sha1(state) => state.update(bytes),
+            HashState::Sha256(state) => state.update(bytes),
+            HashState::Sha512(state) => state.update(bytes),
         }
     }
 
@@ -204,18 +204,18 @@ impl Hashing {
             value: value.into(),
         };
         match self.0 {
-            State::Blake3(state) => state.finalize().into(),
-            State::Adler32(state) => of(Algorithm::Adler32, &state.checksum().to_be_bytes()),
-            State::Md5(state) => of(Algorithm::Md5, &state.finalize()),
-            State::Sha1(state) => of(Algorithm::Sha1, &state.finalize()),
-            State::Sha256(state) => of(Algorithm::Sha256, &state.finalize()),
-            State::Sha512(state) => of(Algorithm::Sha512, &state.finalize()),
+            HashState::Blake3(state) => state.finalize().into(),
+            HashState::Adler32(state) => of(Algorithm::Adler32, &state.checksum().to_be_bytes()),
+            HashState::Md5(state) => of(Algorithm::Md5, &state.finalize()),
+            HashState::Sha1(state) => of(Algorithm::Sha1, &state.finalize()),
+            HashState::Sha256(state) => of(Algorithm::Sha256, &state.finalize()),
+            HashState::Sha512(state) => of(Algorithm::Sha512, &state.finalize()),
         }
     }
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum HashState {
     Blake3(Box<blake3::Hasher>), // 2 KiB
     Adler32(adler2::Adler32),
     Md5(md5::Md5),
@@ -228,7 +228,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct AdlerPart {
     start: u64,
-    run: Run,
+    run: AdlerRun,
 }
 
 impl AdlerPart {
@@ -236,7 +236,7 @@ impl AdlerPart {
     pub fn of(block: Block<'_>) -> Self {
         Self {
             start: block.offset,
-            run: Run {
+            run: AdlerRun {
                 end: block.range().end,
                 sum: adler2::adler32_slice(block.bytes),
             },
@@ -251,7 +251,7 @@ impl AdlerPart {
 /// cannot be taken apart: a joined part that they touch is forgotten, except for the new bytes.
 /// [`AdlerParts::unknown`] returns the ranges to read again.
 #[derive(Clone, Debug, Default)]
-pub struct AdlerParts(BTreeMap<u64, Run>);
+pub struct AdlerParts(BTreeMap<u64, AdlerRun>);
 
 impl AdlerParts {
     /// Returns the sum of no bytes.
@@ -311,7 +311,7 @@ impl AdlerParts {
 
     /// Returns ADLER32 of a range that arrived as blocks of its own.
     pub fn of(&self, range: std::ops::Range<u64>) -> Option<Digest> {
-        let mut total = Run {
+        let mut total = AdlerRun {
             end: range.start,
             sum: 1,
         };
@@ -330,12 +330,12 @@ impl AdlerParts {
 
 /// Bytes up to `end` and their sum.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct AdlerRun {
     end: u64,
     sum: u32,
 }
 
-impl Run {
+impl AdlerRun {
     /// Appends a run of `len_bytes`.
     ///
     /// RFC 1950 §8.2: `a` is 1 plus all bytes, `b` the sum of all values of `a`;

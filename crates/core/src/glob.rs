@@ -5,10 +5,10 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 /// Choice of the names below a directory that are copied. The first rule whose pattern matches
 /// decides; without one the answer is yes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Choice(Vec<Rule>);
+pub struct Choice(Vec<ChoiceRule>);
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Rule {
+struct ChoiceRule {
     includes: bool,
     /// A pattern for each of the last names of a path.
     names: Vec<Vec<u8>>,
@@ -23,7 +23,7 @@ impl Choice {
         let pattern = pattern.as_bytes();
         let names = pattern.strip_suffix(b"/").unwrap_or(pattern);
         let below = names.strip_prefix(b"/").unwrap_or(names);
-        self.0.push(Rule {
+        self.0.push(ChoiceRule {
             includes,
             names: below.split(|&b| b == b'/').map(<[u8]>::to_vec).collect(),
             anchored: below.len() < names.len(),
@@ -49,7 +49,7 @@ impl Choice {
     }
 }
 
-impl Rule {
+impl ChoiceRule {
     fn matches(&self, path: &[&[u8]], is_directory: bool) -> bool {
         let Some(above) = path.len().checked_sub(self.names.len()) else {
             return false;

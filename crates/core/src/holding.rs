@@ -14,13 +14,13 @@ mod fetching;
 mod recovering;
 mod writing;
 
-pub use delivering::{Answer, Found, Held, Publication, Push};
-pub use fetching::{Fetch, Origin};
+pub use delivering::{Held, Publication, PublishOutcome, Push, TargetCheck};
+pub use fetching::{Fetch, OriginState};
 pub use recovering::{After, Record, Sealed};
 pub use writing::{Notices, Refused, Scan};
 
 use crate::{Extents, Version};
-use delivering::{Entry, Going, Upload};
+use delivering::{Going, InPlaceState, UploadProgress};
 use std::{collections::BTreeMap, ops::Range};
 
 /// Version at the target when the copy was taken or last delivered. A delivery is conditional on
@@ -60,7 +60,7 @@ pub struct Holding {
     size: u64,
     /// Ranges that a reader may see: on the local disk, and right.
     present: Extents,
-    fetches: BTreeMap<Ticket, fetching::Asked>,
+    fetches: BTreeMap<Ticket, fetching::FetchInFlight>,
     /// Ranges on the local disk from fetches that broke off before the base was revalidated.
     unproved: Extents,
     /// Writes that were let begin and have not ended.
@@ -80,10 +80,10 @@ pub struct Holding {
     /// The number of the generation that is being written.
     generation: u64,
     attempt: u64,
-    upload: Upload,
+    upload: UploadProgress,
     going: Option<Going>,
     /// In place: how far the target's file is ours to change.
-    entry: Entry,
+    entry: InPlaceState,
     held: Option<Held>,
 }
 
@@ -129,9 +129,9 @@ impl Holding {
             altered: false,
             generation: 1,
             attempt: 1,
-            upload: Upload::default(),
+            upload: UploadProgress::default(),
             going: None,
-            entry: Entry::None,
+            entry: InPlaceState::None,
             held: None,
         }
     }
@@ -257,7 +257,7 @@ mod tests {
     fn fetch_all(held: &mut Holding) {
         let fetch = held.fetch(0..held.size()).expect("something is missing");
         held.arrived(fetch.ticket, 0..held.size());
-        held.fetched(fetch.ticket, Origin::Same);
+        held.fetched(fetch.ticket, OriginState::Same);
     }
 
     #[test] //= GASS-21 depot#reading
@@ -298,7 +298,7 @@ mod tests {
         assert!(held.present().is_empty());
         let look = held.fetch(0..10).expect("it is not proved");
         assert!(look.wanted.is_empty());
-        held.fetched(look.ticket, Origin::Same);
+        held.fetched(look.ticket, OriginState::Same);
         assert!(held.is_whole());
     }
 
@@ -342,7 +342,10 @@ mod tests {
         assert!(held.owes() && held.is_ready());
         let publication = held.publish().expect("it is ready");
         assert_eq!((publication.size, &publication.base), (0, &Base::Absent));
-        held.answered(publication.attempt, Answer::Published(Version::None));
+        held.answered(
+            publication.attempt,
+            PublishOutcome::Published(Version::None),
+        );
         assert!(held.may_be_forgotten());
     }
 
@@ -357,7 +360,7 @@ mod tests {
         assert!(attempt > asked.attempt);
         held.resumed(&Extents::new());
         assert!(held.is_unsure());
-        held.found(Found::Base);
+        held.found(TargetCheck::Base);
         let again = held.publish().expect("it is still pending");
         assert_eq!((again.attempt, again.generation), (attempt, 1));
     }
@@ -391,7 +394,7 @@ mod tests {
             stale: Extents::new(),
         };
         held.scanned(scan, &found);
-        held.found(Found::Base);
+        held.found(TargetCheck::Base);
         assert_eq!(held.publish(), None);
         send_all(&mut held);
         let publication = held.publish().expect("all of it is there");
@@ -408,7 +411,7 @@ mod tests {
         held.close(Notices::Each);
         let mut held = Holding::recover(held.record(2), After::Kill, 1 << 32);
         held.resumed(&Extents::from(0..8));
-        held.found(Found::Base);
+        held.found(TargetCheck::Base);
         assert_eq!(held.publish().map(|p| p.generation), Some(2));
     }
 
@@ -433,13 +436,13 @@ mod tests {
     fn duplicate_answer_does_not_answer_next_publication() {
         let mut held = Holding::born(Base::Absent, Mode::Replace);
         let first = held.publish().expect("it is ready");
-        held.answered(first.attempt, Answer::Published(Version::None));
+        held.answered(first.attempt, PublishOutcome::Published(Version::None));
         held.open(Notices::Each).expect("any writer may open");
         held.resized(4);
         held.close(Notices::Each);
         send_all(&mut held);
         held.publish().expect("it is ready");
-        held.answered(first.attempt, Answer::Refused(Held::Refused));
+        held.answered(first.attempt, PublishOutcome::Refused(Held::Refused));
         assert_eq!(held.held(), None);
     }
 
@@ -456,7 +459,7 @@ mod tests {
         assert_eq!(held.seal(), Some(1));
         assert_eq!(held.push(1 << 20), None);
         assert!(held.is_entering());
-        held.looked(Origin::Same);
+        held.looked(OriginState::Same);
         // A record must say so first, or after a crash our own bytes would be a conflict.
         assert_eq!(held.push(1 << 20), None);
         held.enter(1);
@@ -468,7 +471,10 @@ mod tests {
         held.landed(push.ticket);
         let publication = held.publish().expect("all of it is there");
         assert_eq!(publication.base, Base::Any);
-        held.answered(publication.attempt, Answer::Published(Version::None));
+        held.answered(
+            publication.attempt,
+            PublishOutcome::Published(Version::None),
+        );
         assert!(held.fetch(0..10).is_some());
     }
 
@@ -479,10 +485,10 @@ mod tests {
         write(&mut held, 0..8);
         held.close(Notices::Each);
         held.seal().expect("it is pending");
-        held.looked(Origin::Same);
+        held.looked(OriginState::Same);
         let mut held = Holding::recover(held.record(1), After::Kill, 1 << 32);
         held.resumed(&Extents::from(0..4));
-        held.found(Found::Base);
+        held.found(TargetCheck::Base);
         let generation = held.seal().expect("it is pending");
         assert!(!held.is_entering());
         assert_eq!(held.entering(), Some(generation));
@@ -500,7 +506,7 @@ mod tests {
         write(&mut held, 0..32);
         held.close(Notices::Each);
         held.seal().expect("it is pending");
-        held.looked(Origin::Same);
+        held.looked(OriginState::Same);
         held.enter(1);
         let mut next = || held.push(8).map(|p| (p.ticket, p.range));
         // Ranges of the old file may land in any order; beyond its end a reader would see a hole.
@@ -520,7 +526,7 @@ mod tests {
         write(&mut held, 0..4);
         held.seal().expect("it is pending");
         let other = Base::Seen(Version::None);
-        held.looked(Origin::Other(other.clone()));
+        held.looked(OriginState::Other(other.clone()));
         held.enter(1);
         assert_eq!(held.held(), Some(&Held::Conflict(other)));
         assert_eq!((held.push(8), held.publish()), (None, None));

@@ -36,12 +36,12 @@ macro_rules! kinds {
             Other,
         }
 
-        const ROWS: &[Row] = &[
-            $(Row {
+        const ROWS: &[KindRow] = &[
+            $(KindRow {
                 kind: Kind::$kind, fault: Fault::$fault, errno: $number, symbol: stringify!($errno), exit: $exit,
                 class: $class, ftp: $ftp, status: $http, door: $door, local: $local, hint: $hint,
             },)*
-            Row {
+            KindRow {
                 kind: Kind::Other, fault: Fault::Lasting, errno: 5, symbol: "EIO", exit: BY_FAULT,
                 class: DISK, ftp: INTERNAL, status: 500, door: "other", local: "other", hint: "",
             },
@@ -49,7 +49,7 @@ macro_rules! kinds {
     };
 }
 
-struct Row {
+struct KindRow {
     kind: Kind,
     fault: Fault,
     errno: i32,
@@ -207,13 +207,13 @@ impl Kind {
     }
 
     /// Returns the kind of the first row with a word; that of "other" is not told apart.
-    fn first(word: &str, column: fn(&Row) -> &'static str) -> Self {
+    fn first(word: &str, column: fn(&KindRow) -> &'static str) -> Self {
         let row = ROWS.iter().find(|row| column(row) == word);
         row.filter(|_| word != "other")
             .map_or(Self::Other, |row| row.kind)
     }
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static KindRow {
         &ROWS[self as usize]
     }
 

@@ -460,10 +460,10 @@ mod tests {
     }
 
     /// The dumbest model: files as byte arrays, the content of offset i is i + 1.
-    type Disk = BTreeMap<Url, Vec<u8>>;
+    type ModelFiles = BTreeMap<Url, Vec<u8>>;
     const N: u64 = 48;
 
-    fn write(disk: &mut Disk, home: &Home, bytes: &[u8]) {
+    fn write(disk: &mut ModelFiles, home: &Home, bytes: &[u8]) {
         let file = disk.entry(home.url.clone()).or_default();
         let (start, end) = (
             home.offset_bytes as usize,
@@ -473,7 +473,7 @@ mod tests {
         file[start..end].copy_from_slice(bytes);
     }
 
-    fn read(disk: &Disk, home: &Home, len: u64) -> Vec<u8> {
+    fn read(disk: &ModelFiles, home: &Home, len: u64) -> Vec<u8> {
         let start = home.offset_bytes as usize;
         disk[&home.url][start..start + len as usize].to_vec()
     }
@@ -513,7 +513,7 @@ mod tests {
             target in covering(&["p1", "p3", "a", "c"]),
             some in prop::collection::vec((any::<prop::sample::Index>(), 0..N, 0..N), 0..5),
         ) {
-            let mut disk = Disk::new();
+            let mut disk = ModelFiles::new();
             for f in source.fragments() {
                 f.homes.iter().for_each(|h| write(&mut disk, h, &truth(&f.range)));
             }

@@ -45,17 +45,17 @@ impl FromStr for Chain {
 
 /// Contribution of one block to the tree. Making it is the expensive part and needs no lock.
 #[derive(Clone, Debug)]
-pub struct Piece(Body);
+pub struct Piece(PieceBody);
 
 #[derive(Clone, Debug)]
-enum Body {
+enum PieceBody {
     /// The block is exactly one leaf: no allocation.
-    Leaf { index: u64, node: Node },
+    Leaf { index: u64, node: Subtree },
     /// Anything else: ragged ends, aligned subtrees between.
     Cut {
-        head: Raw,
-        nodes: Vec<(u64, Node)>,
-        tail: Raw,
+        head: ChunkBytes,
+        nodes: Vec<(u64, Subtree)>,
+        tail: ChunkBytes,
     },
 }
 
@@ -64,15 +64,15 @@ impl Piece {
     pub fn of(block: Block<'_>) -> Self {
         let Block { offset, bytes } = block;
         if offset.is_multiple_of(LEAF_BYTES) && bytes.len() as u64 == LEAF_BYTES {
-            return Self(Body::Leaf {
+            return Self(PieceBody::Leaf {
                 index: offset / LEAF_BYTES,
-                node: Node::of(offset, bytes),
+                node: Subtree::of(offset, bytes),
             });
         }
         let to_edge = (CHUNK_BYTES - offset % CHUNK_BYTES) % CHUNK_BYTES;
         let head_len = to_edge.min(bytes.len() as u64);
         let (head, mut rest) = bytes.split_at(head_len as usize);
-        let head = Raw {
+        let head = ChunkBytes {
             offset,
             bytes: head.to_vec(),
         };
@@ -85,22 +85,22 @@ impl Piece {
                 .min((at / CHUNK_BYTES).trailing_zeros())
                 .min(LEAF_LEVEL);
             let (subtree, after) = rest.split_at((CHUNK_BYTES << level) as usize);
-            nodes.push((at, Node::of(at, subtree)));
+            nodes.push((at, Subtree::of(at, subtree)));
             at += subtree.len() as u64;
             rest = after;
         }
-        let tail = Raw {
+        let tail = ChunkBytes {
             offset: at,
             bytes: rest.to_vec(),
         };
-        Self(Body::Cut { head, nodes, tail })
+        Self(PieceBody::Cut { head, nodes, tail })
     }
 
     /// Returns the leaf that the block was, if it was exactly one.
     pub fn leaf(&self) -> Option<(u64, Chain)> {
         match &self.0 {
-            Body::Leaf { index, node } => Some((*index, Chain(node.chain))),
-            Body::Cut { .. } => None,
+            PieceBody::Leaf { index, node } => Some((*index, Chain(node.chain))),
+            PieceBody::Cut { .. } => None,
         }
     }
 }
@@ -117,7 +117,7 @@ impl Piece {
 /// A leaf beyond that is discarded.
 #[derive(Clone, Debug, Default)]
 pub struct Leaves {
-    whole: BTreeMap<u64, Whole>,
+    whole: BTreeMap<u64, KnownLeaf>,
     growing: BTreeMap<u64, Growing>,
     /// BLAKE3 of leaf 0 as if it were the file.
     first_root: Option<blake3::Hash>,
@@ -135,8 +135,8 @@ impl Leaves {
     /// Adds the contribution of a block.
     pub fn add(&mut self, piece: Piece) {
         match piece.0 {
-            Body::Leaf { index, node } => self.add_node(index * LEAF_BYTES, node),
-            Body::Cut { head, nodes, tail } => {
+            PieceBody::Leaf { index, node } => self.add_node(index * LEAF_BYTES, node),
+            PieceBody::Cut { head, nodes, tail } => {
                 self.add_raw(head);
                 for (offset, node) in nodes {
                     self.add_node(offset, node);
@@ -191,14 +191,14 @@ impl Leaves {
     pub fn set(&mut self, index: u64, chain: Chain) {
         self.forget(index);
         let is_full = false;
-        self.whole.insert(index, Whole { chain, is_full });
+        self.whole.insert(index, KnownLeaf { chain, is_full });
     }
 
     /// Takes the value of a leaf of which it is known that it has all of its 1 MiB.
     pub fn set_full(&mut self, index: u64, chain: Chain) {
         self.forget(index);
         let is_full = true;
-        self.whole.insert(index, Whole { chain, is_full });
+        self.whole.insert(index, KnownLeaf { chain, is_full });
     }
 
     /// Adds the value of a leaf that another process has hashed; [`Leaves::newly_complete`] reports
@@ -286,7 +286,7 @@ impl Leaves {
         Some(merge_subtrees_root(&chains[0], &chains[1], Mode::Hash).into())
     }
 
-    fn add_node(&mut self, offset: u64, node: Node) {
+    fn add_node(&mut self, offset: u64, node: Subtree) {
         let index = offset / LEAF_BYTES;
         let first_chunk = (offset % LEAF_BYTES / CHUNK_BYTES) as u16; // below 1024
         if node.level == LEAF_LEVEL {
@@ -299,7 +299,7 @@ impl Leaves {
         self.settle(index);
     }
 
-    fn add_raw(&mut self, raw: Raw) {
+    fn add_raw(&mut self, raw: ChunkBytes) {
         if raw.bytes.is_empty() {
             return;
         }
@@ -334,9 +334,9 @@ impl Leaves {
         }
     }
 
-    fn complete(&mut self, index: u64, node: Node) {
+    fn complete(&mut self, index: u64, node: Subtree) {
         let (chain, is_full) = (Chain(node.chain), true);
-        self.whole.insert(index, Whole { chain, is_full });
+        self.whole.insert(index, KnownLeaf { chain, is_full });
         self.fresh.insert(index);
         if index == 0 {
             self.first_root = node.root;
@@ -346,7 +346,7 @@ impl Leaves {
 
 /// A leaf whose value is known.
 #[derive(Clone, Copy, Debug)]
-struct Whole {
+struct KnownLeaf {
     chain: Chain,
     /// We saw all its bytes, and they are 1 MiB; from a record it may be a short last one.
     is_full: bool,
@@ -354,14 +354,14 @@ struct Whole {
 
 /// An aligned subtree of `2^level` chunks.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct Subtree {
     level: u32,
     chain: [u8; 32],
     /// Only of subtrees that begin the file: BLAKE3 of them as if they were all.
     root: Option<blake3::Hash>,
 }
 
-impl Node {
+impl Subtree {
     fn of(offset: u64, bytes: &[u8]) -> Self {
         let mut hasher = Hasher::new();
         hasher.set_input_offset(offset).update(bytes);
@@ -389,7 +389,7 @@ impl Node {
 
 /// Bytes within one chunk, short of it.
 #[derive(Clone, Debug)]
-struct Raw {
+struct ChunkBytes {
     offset: u64,
     bytes: Vec<u8>,
 }
@@ -397,7 +397,7 @@ struct Raw {
 /// A leaf of which some is known. Nothing in it overlaps.
 #[derive(Clone, Debug, Default)]
 struct Growing {
-    nodes: BTreeMap<u16, Node>,      // by first chunk, always joined
+    nodes: BTreeMap<u16, Subtree>,   // by first chunk, always joined
     raws: BTreeMap<u16, ChunkParts>, // by chunk
 }
 
@@ -409,7 +409,7 @@ struct ChunkParts {
 }
 
 impl Growing {
-    fn add_node(&mut self, mut first: u16, mut node: Node) {
+    fn add_node(&mut self, mut first: u16, mut node: Subtree) {
         let chunks = node.chunks(first);
         while let Some((&old, _)) = self
             .nodes
@@ -436,7 +436,7 @@ impl Growing {
         self.nodes.insert(first, node);
     }
 
-    fn add_raw(&mut self, index: u64, chunk: u16, raw: Raw) {
+    fn add_raw(&mut self, index: u64, chunk: u16, raw: ChunkBytes) {
         if let Some(first) = self.node_over(chunk) {
             self.nodes.remove(&first);
         }
@@ -449,7 +449,7 @@ impl Growing {
         parts.bytes[start as usize..end as usize].copy_from_slice(&raw.bytes);
         parts.known.insert(start..end);
         if parts.known.contains(&(0..CHUNK_BYTES)) {
-            let node = Node::of(chunk_offset(index, chunk), &parts.bytes);
+            let node = Subtree::of(chunk_offset(index, chunk), &parts.bytes);
             self.add_node(chunk, node);
         }
     }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// A file of a server, programs that read and write it through one machine, and others that write it at the server.
-    struct World {
+    struct SharingModel {
         random: u64,
         server: Vec<u8>,
         /// Counts how often others changed the server's file.
@@ -275,7 +275,7 @@ mod tests {
         base: u64,
     }
 
-    impl World {
+    impl SharingModel {
         fn roll(&mut self, below: u64) -> u64 {
             self.random = self
                 .random
@@ -376,7 +376,7 @@ mod tests {
     fn programs_see_what_they_wrote() {
         for seed in 0..2_000 {
             let server: Vec<u8> = (0..SIZE).map(|at| at as u8).collect();
-            let mut world = World {
+            let mut world = SharingModel {
                 random: seed,
                 local: vec![0; server.len()],
                 seen: vec![server.clone()],

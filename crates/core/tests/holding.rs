@@ -4,8 +4,8 @@
 use godwit_core::{
     Digest, Extents, Version,
     holding::{
-        After, Answer, Base, Fetch, Found, Held, Holding, Mode, Notices, Origin, Publication, Push,
-        Record, Scan, Ticket,
+        After, Base, Fetch, Held, Holding, Mode, Notices, OriginState, Publication, PublishOutcome,
+        Push, Record, Scan, TargetCheck, Ticket,
     },
 };
 use std::{
@@ -191,7 +191,7 @@ enum Reply {
     Part(Ticket, u64, Bytes),
     Looked(Ticket, u64),
     Landed(u64, Ticket),
-    Answer(u64, Answer),
+    Answer(u64, PublishOutcome),
     Resumed(u64, Parts),
     Searched(u64, Seen),
     Entered(u64, u64),
@@ -930,7 +930,7 @@ impl World {
     }
 
     /// Answers a request to publish the upload.
-    fn show(&mut self, asked: &Publication) -> Answer {
+    fn show(&mut self, asked: &Publication) -> PublishOutcome {
         if self.trouble && self.dice.one_in(10) {
             self.remote.upload.clear(); // It was swept.
         }
@@ -940,10 +940,10 @@ impl World {
         let remote = &mut self.remote;
         let bytes = (0..asked.size).map(|i| remote.upload.get(&i).copied());
         let Some(content) = bytes.collect::<Option<Bytes>>() else {
-            return Answer::Lost;
+            return PublishOutcome::Lost;
         };
         if !remote.is(&asked.base) {
-            return Answer::Refused(Held::Conflict(remote.now()));
+            return PublishOutcome::Refused(Held::Conflict(remote.now()));
         }
         assert_eq!(
             remote.number, self.known,
@@ -957,11 +957,11 @@ impl World {
         remote.upload.clear();
         remote.become_(content);
         (self.known, self.made) = (remote.number, remote.number);
-        Answer::Published(name(remote.number))
+        PublishOutcome::Published(name(remote.number))
     }
 
     /// The target is asked to make its file as long as it is here, when all else is there.
-    fn finish_in_place(&mut self, asked: &Publication) -> Answer {
+    fn finish_in_place(&mut self, asked: &Publication) -> PublishOutcome {
         let mut content = self.remote.content.clone();
         content.truncate(asked.size as usize);
         assert_eq!(content.len() as u64, asked.size, "it is shorter");
@@ -974,7 +974,7 @@ impl World {
         self.remote.before = None;
         self.remote.finished = Some((asked.generation, self.remote.number));
         self.remote.fence += 1; // Nothing more of this attempt.
-        Answer::Published(name(self.remote.number))
+        PublishOutcome::Published(name(self.remote.number))
     }
 
     fn reply_arrives(&mut self) {
@@ -989,9 +989,9 @@ impl World {
                 let now = Base::Seen(name(number));
                 let same = *self.held.base() == now;
                 let origin = if same {
-                    Origin::Same
+                    OriginState::Same
                 } else {
-                    Origin::Other(now)
+                    OriginState::Other(now)
                 };
                 self.held.fetched(ticket, origin);
                 self.fetching.remove(&ticket);
@@ -1011,8 +1011,8 @@ impl World {
                     n => Base::Seen(name(n)),
                 };
                 let origin = match *self.held.base() == now {
-                    true => Origin::Same,
-                    false => Origin::Other(now),
+                    true => OriginState::Same,
+                    false => OriginState::Other(now),
                 };
                 self.held.looked(origin);
                 self.reach(Point::EntryLooked);
@@ -1036,33 +1036,33 @@ impl World {
         }
     }
 
-    fn recognise(&mut self, seen: Seen) -> Found {
+    fn recognise(&mut self, seen: Seen) -> TargetCheck {
         let number = seen.number;
         if self.mode == Mode::InPlace && seen.open {
-            return Found::Base;
+            return TargetCheck::Base;
         }
         let generation = self.held.generation() - 1;
         if self.mode == Mode::InPlace && seen.finished == Some((generation, number)) {
-            return Found::Ours(name(number));
+            return TargetCheck::Ours(name(number));
         }
         if self.remote.is_then(number, self.held.base()) {
-            Found::Base
+            TargetCheck::Base
         } else if self
             .asked
             .contains(&(generation, self.remote.versions[&number].clone()))
         {
             // Or another client's file with the same bytes, which is as good.
             self.known = number;
-            Found::Ours(name(number))
+            TargetCheck::Ours(name(number))
         } else {
-            Found::Other(Base::Seen(name(number)))
+            TargetCheck::Other(Base::Seen(name(number)))
         }
     }
 
-    fn answer(&mut self, of: u64, answer: Answer) {
+    fn answer(&mut self, of: u64, answer: PublishOutcome) {
         let answer = match answer {
             // The generation had been published, and the answer was lost.
-            Answer::Refused(Held::Conflict(Base::Seen(version))) => {
+            PublishOutcome::Refused(Held::Conflict(Base::Seen(version))) => {
                 let number = self.remote.versions.keys().copied();
                 let number = number.into_iter().find(|n| name(*n) == version);
                 let seen = Seen {
@@ -1070,8 +1070,8 @@ impl World {
                     ..self.remote.seen()
                 };
                 match self.recognise(seen) {
-                    Found::Ours(version) => Answer::Published(version),
-                    _ => Answer::Refused(Held::Conflict(Base::Seen(version))),
+                    TargetCheck::Ours(version) => PublishOutcome::Published(version),
+                    _ => PublishOutcome::Refused(Held::Conflict(Base::Seen(version))),
                 }
             }
             answer => answer,

@@ -6,7 +6,7 @@ mod common;
 use common::{Far, both, bytes, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Depot, Rules, Spooled};
-use godwit_store::{Error, Read, Store, StoreExt, Take, Whole, Write, WriteMode};
+use godwit_store::{BlockWriter, Error, Expected, Read, Store, StoreExt, Write, WriteMode};
 use std::{
     path::Path,
     sync::{
@@ -48,7 +48,7 @@ struct Got {
     at_first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-impl Take for Got {
+impl BlockWriter for Got {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         if let Some(act) = self.at_first.lock().unwrap().take() {
             act();
@@ -84,7 +84,7 @@ fn write_to(store: &dyn Store, name: &str, content: &[u8]) {
     let sink = store.write(Path::new(name), &Write::default()).unwrap();
     let block = Block::at(0, content);
     sink.put(block).unwrap();
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
 }
 
 #[test] //= KANGAROO-63 hops#reading
@@ -204,7 +204,7 @@ fn reader_keeps_version_during_patch() {
         let sink = writer.write(Path::new(NAME), &write).unwrap();
         let block = Block::at(2 << 20, b"something else");
         sink.put(block).unwrap();
-        sink.finish(&Whole::default()).unwrap();
+        sink.finish(&Expected::default()).unwrap();
     }));
     hop.read(Path::new(NAME), &Extents::from(0..3 << 20), 1, &got)
         .unwrap();

@@ -9,7 +9,7 @@ mod skipped;
 use common::{bytes, depot, push, put, read, same, url, who};
 use godwit_core::Block;
 use godwit_depot::{Depot, Edit, Error};
-use godwit_store::{Dir, Error as StoreError, Opener, Store, Whole, Write, WriteMode};
+use godwit_store::{Dir, Error as StoreError, Expected, Opener, Store, Write, WriteMode};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
@@ -84,7 +84,7 @@ fn append_without_room_writes_nothing() {
         let how = Write::with(how);
         let sink = dir.write(Path::new("log"), &how)?;
         sink.put(Block { offset: 0, bytes })?;
-        sink.finish(&Whole::default())
+        sink.finish(&Expected::default())
     };
     append(1, b"first").unwrap();
     let seen = || fs::metadata(disk.path().join("log")).unwrap().modified();

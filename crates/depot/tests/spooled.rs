@@ -7,7 +7,7 @@ use common::{Far, both, by, bytes, over, put_into, rules, same, url, who};
 use godwit_core::{Algorithm, Block, Extents};
 use godwit_depot::{Connect, Depot, Edit, Editing, Fresh, Scope, Spooled, Stage, Who};
 use godwit_store::{
-    Error, Remedy, RemovalKind, Set, Sink, Store, StoreExt, Whole, Write, WriteMode,
+    Error, Expected, Remedy, RemovalKind, Set, Sink, Store, StoreExt, Write, WriteMode,
 };
 use std::{
     os::unix::fs::{FileExt, MetadataExt},
@@ -55,7 +55,7 @@ fn write(store: &dyn Store, name: &str, content: &[u8]) -> godwit_store::Result<
     let sink = store.write(Path::new(name), &write)?;
     let block = Block::at(0, content);
     sink.put(block)?;
-    let whole = Whole::of_size(content.len() as u64);
+    let whole = Expected::of_size(content.len() as u64);
     sink.finish(&whole).map(drop)
 }
 
@@ -72,7 +72,7 @@ fn hop_shows_files_before_delivery() {
     let memory = godwit_store::Memory::new();
     let copy = memory.write(Path::new("copy"), &Write::default()).unwrap();
     spooled.read(Path::new("a"), &all, 1, &*copy).unwrap();
-    copy.finish(&Whole::default()).unwrap();
+    copy.finish(&Expected::default()).unwrap();
     assert!(
         spooled
             .published_as(Path::new("a"), "upload.1")
@@ -174,7 +174,7 @@ fn forwarding_nodes_survive_restart() {
         ..Write::default()
     };
     let sink = first.write(Path::new("a"), &write).unwrap();
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     drop((depot, first));
     // The next node is this depot's own node, as in a loop.
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -197,7 +197,7 @@ impl Store for Hearing {
         let (path, said) = (path.into(), "for the test".into());
         Err(Error::Loop { path, said })
     }
-    fn can(&self) -> godwit_store::Result<godwit_store::Can> {
+    fn can(&self) -> godwit_store::Result<godwit_store::Capabilities> {
         godwit_store::Memory::new().can()
     }
     fn stat(&self, path: &Path) -> godwit_store::Result<godwit_store::Stat> {
@@ -215,7 +215,7 @@ impl Store for Hearing {
         path: &Path,
         _: &Extents,
         _: usize,
-        _: &dyn godwit_store::Take,
+        _: &dyn godwit_store::BlockWriter,
     ) -> godwit_store::Result<godwit_store::Read> {
         Err(Error::Missing { path: path.into() })
     }
@@ -425,7 +425,7 @@ fn hop_keeps_file_mode() {
         ..Write::default()
     };
     let sink = hop.write(Path::new("a"), &write).unwrap();
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     // The mode survives a restart of the hop, and a question that gets no answer.
     drop((depot, hop));
     far.misses_one("stat");
@@ -450,9 +450,9 @@ fn hop_forwards_records_once() {
         };
         let sink = hop.write(Path::new("log"), &write)?;
         sink.put(Block { offset: 0, bytes })?;
-        let whole = Whole {
+        let whole = Expected {
             size,
-            ..Whole::default()
+            ..Expected::default()
         };
         sink.finish(&whole).map(drop)
     };
@@ -568,7 +568,7 @@ fn offline_hop_passes_truncation() {
     far.put("a", &bytes(5000, 6));
     let (hop, spooled) = spooled(&far, &dir);
     let write = Write::with(WriteMode::InPlace);
-    let whole = |size| Whole::of_size(size);
+    let whole = |size| Expected::of_size(size);
     far.set_away(true);
     let sink = spooled.write(Path::new("a"), &write).unwrap();
     let (offset, bytes) = (0, &b"beginning"[..]);
@@ -808,7 +808,7 @@ fn removal_drops_own_hold_only() {
     far.set_away(true);
     let new = Write::with(WriteMode::New);
     let sink = hop.write(Path::new("a"), &new).unwrap();
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     far.put("a", b"theirs");
     far.set_away(false);
     assert!(depot.push(&Scope::All, LIMIT).is_err());

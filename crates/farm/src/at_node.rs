@@ -6,8 +6,8 @@ use godwit_catalog::{
 use godwit_core::{Fault, Kind, Url};
 use godwit_store::{
     Error,
-    door::{Answered, Door, RequestId},
-    engine::{Options, Retry},
+    door::{CatalogReply, Door, RequestId},
+    engine::{CopyOptions, Retry},
 };
 use godwit_wire::door::call::{Line, Name};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use std::{os::fd::AsFd, path::Path, sync::Arc};
 
 /// Opens the catalog that a text names: `sqlite:PATH` is made first if `create`, `godwit://PEER` is asked through the door of
 /// that node, as `options` say.
-pub fn open(text: &str, options: &Options, create: bool) -> Result<Arc<dyn Catalog>> {
+pub fn open(text: &str, options: &CopyOptions, create: bool) -> Result<Arc<dyn Catalog>> {
     if !text.starts_with("godwit:") {
         return godwit_catalog::open(text, create);
     }
@@ -42,14 +42,14 @@ pub fn open(text: &str, options: &Options, create: bool) -> Result<Arc<dyn Catal
 
 struct AtNode {
     door: Door,
-    options: Options,
+    options: CopyOptions,
     /// Random words under which no list is under way, with the counts of their last lists.
     writers: Mutex<Vec<(String, u64)>>,
 }
 
 impl AtNode {
     /// Asks until the node answers, as often as passing faults are retried.
-    fn persist<T>(&self, attempt: &dyn Fn() -> godwit_store::Result<Answered<T>>) -> Result<T> {
+    fn persist<T>(&self, attempt: &dyn Fn() -> godwit_store::Result<CatalogReply<T>>) -> Result<T> {
         let mut retry = Retry::new(self.options.retries);
         loop {
             let refusal = match attempt() {

@@ -11,7 +11,7 @@ use godwit_catalog::{
 use godwit_core::{HomeState, Url};
 use godwit_store::{
     EntryKind, Error, Result, StoreExt,
-    engine::{Event, Options, Place, Rule, Task, copy},
+    engine::{CopyEvent, CopyOptions, CopyTask, OverwriteRule, Place, copy},
 };
 use godwit_wire::door::call::{Name, Text};
 use std::{
@@ -406,7 +406,7 @@ impl Auditing<'_> {
 pub fn repair(
     names: &Logical,
     found: Vec<AuditFinding>,
-    options: &Options,
+    options: &CopyOptions,
     each: &(dyn Fn(&AuditFinding, Error) + Sync),
 ) -> Result<u64> {
     let repaired = AtomicU64::new(0);
@@ -435,20 +435,20 @@ pub fn repair(
         let (source, target) = (names.place(&root), copies.place(&root));
         let mut tasks = Vec::new();
         for finding in &findings {
-            tasks.push(Task {
+            tasks.push(CopyTask {
                 source: source.join(&finding.name)?,
                 target: target.join(&finding.name)?,
                 tree: false,
                 mode: None,
                 range: None,
-                rule: Rule::Always,
+                rule: OverwriteRule::Always,
                 delete: false,
             });
         }
         let name_of = |place: &Place| findings.iter().find(|finding| finding.name == place.path);
         copy(tasks, options, &|event| match event {
-            Event::Done(_) => drop(repaired.fetch_add(1, Relaxed)),
-            Event::Failed {
+            CopyEvent::Done(_) => drop(repaired.fetch_add(1, Relaxed)),
+            CopyEvent::Failed {
                 target,
                 error,
                 again: None,

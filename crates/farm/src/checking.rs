@@ -1,13 +1,13 @@
 //! Wraps a reader to count and hash the bytes from a site.
 
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Hashing, Leaves, Piece};
-use godwit_store::{Fast, Result, Take, TakeExt, Width, has};
+use godwit_store::{BlockWriter, BlockWriterExt, Fast, Result, Width, has};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Passes bytes on and hashes them.
 pub(crate) struct Checking<'a> {
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     hashed: Mutex<Hashed>,
     state: Mutex<State>,
 }
@@ -65,7 +65,7 @@ impl Hashed {
 
 impl<'a> Checking<'a> {
     /// Begins; `by`: the algorithm, if a digest is wanted.
-    pub(crate) fn new(into: &'a dyn Take, by: Option<Algorithm>) -> Self {
+    pub(crate) fn new(into: &'a dyn BlockWriter, by: Option<Algorithm>) -> Self {
         Self {
             into,
             hashed: Mutex::new(Hashed::by(by)),
@@ -74,7 +74,7 @@ impl<'a> Checking<'a> {
     }
 
     /// Begins with the byte at an offset; the bytes must come in order.
-    pub(crate) fn from(into: &'a dyn Take, by: Algorithm, offset: u64) -> Self {
+    pub(crate) fn from(into: &'a dyn BlockWriter, by: Algorithm, offset: u64) -> Self {
         let hashing = Box::new(Hashing::new(by));
         Self {
             hashed: Mutex::new(Hashed::InOrder(hashing, offset)),
@@ -98,7 +98,7 @@ impl<'a> Checking<'a> {
     }
 }
 
-impl Take for Checking<'_> {
+impl BlockWriter for Checking<'_> {
     has!(self, Fast);
 
     fn put(&self, block: Block<'_>) -> Result<()> {
@@ -129,7 +129,7 @@ impl Fast for Checking<'_> {
 #[derive(Default)]
 pub(crate) struct BytesBuffer(pub(crate) Mutex<Vec<u8>>);
 
-impl Take for BytesBuffer {
+impl BlockWriter for BytesBuffer {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (from, to) = (block.offset as usize, block.range().end as usize);
         let mut bytes = self.0.lock();

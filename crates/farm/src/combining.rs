@@ -6,7 +6,7 @@ use crate::{
 };
 use godwit_catalog::{CatalogEntry as Named, CatalogHome, is_part};
 use godwit_core::{Block, Digest, Extents, Fragment, Home as Held, Layout, Url};
-use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
+use godwit_store::{BlockWriter, Error, Read, Result, SMALL_BYTES};
 use std::{io, ops::Range, path::Path};
 
 /// Tells whether a site has a part of the current version.
@@ -38,7 +38,7 @@ pub(crate) fn read(
     sites: &Sites,
     (path, entry, from): (&Path, &Named, Option<&str>),
     (want, streams): (&Extents, usize),
-    into: &dyn Take,
+    into: &dyn BlockWriter,
 ) -> Result<Read> {
     let size = entry.size.unwrap_or(0);
     let want: Extents = want.within(0..size).collect();
@@ -46,7 +46,7 @@ pub(crate) fn read(
     let known = best(&entry.digests).filter(|_| is_whole);
     // A reader who prints what comes is never shown damaged bytes of a small file.
     let buffer = (is_whole && size <= SMALL_BYTES).then(BytesBuffer::default);
-    let to: &dyn Take = match &buffer {
+    let to: &dyn BlockWriter = match &buffer {
         Some(buffer) => buffer,
         None => into,
     };
@@ -150,7 +150,7 @@ impl<'a> Combining<'a> {
         home: &CatalogHome,
         bytes: &Extents,
         streams: usize,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> Result<()> {
         let place = self.sites.open(&home.url)?;
         let first = range_of(home, self.size).start;
@@ -184,7 +184,7 @@ impl<'a> Combining<'a> {
 
 /// Puts what comes from a home to its place in the file.
 pub(crate) struct Part<'a> {
-    pub(crate) into: &'a dyn Take,
+    pub(crate) into: &'a dyn BlockWriter,
     /// The bytes that were asked for, at their offsets at the home.
     pub(crate) want: &'a Extents,
     /// The offset in the file of the first byte of the home's range.
@@ -193,7 +193,7 @@ pub(crate) struct Part<'a> {
     pub(crate) offset: u64,
 }
 
-impl Take for Part<'_> {
+impl BlockWriter for Part<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if !self.want.contains(&block.range()) {
             let said = "it sent bytes that were not asked for";

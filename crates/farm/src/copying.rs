@@ -7,7 +7,7 @@ use crate::{
 use godwit_core::Fault;
 use godwit_store::{
     Error, Result,
-    engine::{Event, Options, Rule, Task, copy},
+    engine::{CopyEvent, CopyOptions, CopyTask, OverwriteRule, copy},
 };
 use parking_lot::Mutex;
 use std::{
@@ -35,7 +35,7 @@ impl Logical {
         site: &str,
         from: Option<String>,
         names: &[PathBuf],
-        options: &Options,
+        options: &CopyOptions,
     ) -> Result<HashMap<PathBuf, (Fault, String)>> {
         let source = self.aimed(CopyAim {
             from: from.clone(),
@@ -52,19 +52,19 @@ impl Logical {
         let (source, target) = (source.place(&root), target.place(&root));
         let mut tasks = Vec::new();
         for name in names {
-            tasks.push(Task {
+            tasks.push(CopyTask {
                 source: source.join(name)?,
                 target: target.join(name)?,
                 tree: false,
                 mode: None,
                 range: None,
-                rule: Rule::Always,
+                rule: OverwriteRule::Always,
                 delete: false,
             });
         }
         let failures = Mutex::new(HashMap::new());
         copy(tasks, options, &|event| {
-            if let Event::Failed {
+            if let CopyEvent::Failed {
                 target,
                 error,
                 again: None,

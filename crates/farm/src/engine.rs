@@ -1,7 +1,7 @@
 //! Engines: what starts the tasks of a job on the nodes that have its fragments.
 
 use godwit_store::{Error, Result, channel::Cancel};
-use godwit_sys::{Bounds, Made, Program, Running, why};
+use godwit_sys::{Program, ProgramLimits, ProgramOutput, RunningProgram, why};
 use godwit_wire::{
     door::call::{LINE_BYTES_MAX, Line},
     lines::LineBuffer,
@@ -135,12 +135,12 @@ impl Start {
         heard
     }
 
-    fn begin(&self, asked: Vec<u8>) -> io::Result<Running> {
+    fn begin(&self, asked: Vec<u8>) -> io::Result<RunningProgram> {
         let program = Program {
             command: self.words.clone(),
             directory: env::current_dir()?,
             variables: env::vars_os().collect(),
-            bounds: Bounds {
+            bounds: ProgramLimits {
                 cpu_seconds: u64::MAX,
                 memory_bytes: u64::MAX,
                 open_files: u64::MAX,
@@ -158,7 +158,7 @@ impl Start {
 
     fn hear(
         &self,
-        running: &mut Running,
+        running: &mut RunningProgram,
         cancel: &Cancel,
         each: &mut dyn FnMut(Line) -> Result<()>,
     ) -> Result<()> {
@@ -171,9 +171,9 @@ impl Start {
         loop {
             let made = running.read(&mut buffer, cancel.as_fd(), Instant::now() + patience);
             match made.map_err(|cause| Error::io(&self.name, cause))? {
-                Made::Bytes(count) => lines.push(&buffer[..count]),
-                Made::Stopped => return Err(Error::Canceled),
-                Made::Ended(status) => {
+                ProgramOutput::Bytes(count) => lines.push(&buffer[..count]),
+                ProgramOutput::Stopped => return Err(Error::Canceled),
+                ProgramOutput::Ended(status) => {
                     let said = format!(
                         "{} ended ({status}) before the task did: {}",
                         self.name,
@@ -181,8 +181,8 @@ impl Start {
                     );
                     return Err(Error::beyond(&self.host, said));
                 }
-                Made::Words(_) => {}
-                Made::Late => {
+                ProgramOutput::Words(_) => {}
+                ProgramOutput::Late => {
                     self.must_live(heard_at.elapsed(), has_begun)?;
                     patience *= 2;
                 }

@@ -9,7 +9,7 @@ use crate::{
 };
 use godwit_catalog::{CatalogEntry as Named, is_fragment};
 use godwit_core::{Block, Digest, Extents};
-use godwit_store::{Error, Read, Result, SMALL_BYTES, Take};
+use godwit_store::{BlockWriter, Error, Read, Result, SMALL_BYTES};
 use std::{
     collections::BTreeSet,
     path::Path,
@@ -24,7 +24,7 @@ impl Logical {
         (path, entry): (&Path, &Named),
         want: &Extents,
         streams: usize,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> Result<Read> {
         let size = entry.size.filter(|size| *size <= SMALL_BYTES);
         let is_small = size.is_some_and(|size| want.contains(&(0..size)));
@@ -125,7 +125,7 @@ impl Logical {
         (path, entry): (&Path, &Named),
         want: &Extents,
         streams: usize,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
         error: Error,
     ) -> Result<Read> {
         let above = path.parent().unwrap_or(Path::new(""));
@@ -156,7 +156,7 @@ impl Logical {
         entry: &Named,
         want: &Extents,
         streams: usize,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> Result<Read> {
         let parts = entry.parts();
         let pieces = parts.iter().zip(&entry.fragments);
@@ -206,11 +206,11 @@ struct FragmentPiece<'a> {
     first: u64,
     /// The bytes of the fragment.
     want: Extents,
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
 }
 
 impl FragmentPiece<'_> {
-    fn read_by(&self, want: &Extents, streams: usize, into: &dyn Take) -> Result<()> {
+    fn read_by(&self, want: &Extents, streams: usize, into: &dyn BlockWriter) -> Result<()> {
         let of = (&*self.part.name.0, self.part);
         self.names.read_entry(of, want, streams, into).map(drop)
     }
@@ -231,7 +231,7 @@ impl in_turn::ReadPiece for FragmentPiece<'_> {
         &self.want
     }
 
-    fn read(&self, want: &Extents, into: &dyn Take) -> Result<()> {
+    fn read(&self, want: &Extents, into: &dyn BlockWriter) -> Result<()> {
         self.read_by(want, 1, into)
     }
 

@@ -6,7 +6,9 @@
 use crate::{CopyAim, FileDraft, FileFacts, Logical, combining::Part, sites::shown, writing};
 use godwit_catalog::{FRAGMENTS_MAX, is_fragment};
 use godwit_core::{Algorithm, Block, Extents, Hashing, Kind};
-use godwit_store::{EntryKind, Error, Finished, Result, Sink, Stat, Take, Whole, engine::Place};
+use godwit_store::{
+    BlockWriter, EntryKind, Error, Expected, Finished, Result, Sink, Stat, engine::Place,
+};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -326,7 +328,7 @@ impl Scatter<'_> {
         };
         match read {
             Ok(()) => sink
-                .finish(&Whole::of_size(range.end - range.start))
+                .finish(&Expected::of_size(range.end - range.start))
                 .map(drop),
             Err(error) => {
                 let _ = sink.abandon();
@@ -363,7 +365,7 @@ impl Scatter<'_> {
             return Ok(());
         };
         let (index, range) = (state.imported.len(), open.start..state.next);
-        let whole = Whole::of_size(range.end - range.start);
+        let whole = Expected::of_size(range.end - range.start);
         let site = open.site.clone();
         state.imported.push(Imported { range, site });
         let Some(sink) = open.sink else {
@@ -487,7 +489,7 @@ fn at<T>(site: &str, done: Result<T>) -> Result<T> {
     })
 }
 
-impl Take for Scatter<'_> {
+impl BlockWriter for Scatter<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let state = &mut *self.state.lock();
         if block.offset != state.next {

@@ -5,7 +5,7 @@
 
 use crate::combining::Part;
 use godwit_core::{Block, Extents, Fault};
-use godwit_store::{Error, Result, Take};
+use godwit_store::{BlockWriter, Error, Result};
 use godwit_sys::unnamed;
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -22,7 +22,7 @@ pub(crate) trait ReadPiece: Sync {
     fn wanted(&self) -> &Extents;
 
     /// Reads some of the wanted bytes.
-    fn read(&self, want: &Extents, into: &dyn Take) -> Result<()>;
+    fn read(&self, want: &Extents, into: &dyn BlockWriter) -> Result<()>;
 
     /// Passes on all wanted bytes in order: the early ones, and the others as they arrive.
     fn pass_on(&self, early: &Early, late: &Extents) -> Result<()>;
@@ -90,7 +90,7 @@ impl Early {
     }
 
     /// Passes on all early bytes.
-    pub(crate) fn give(&self, into: &dyn Take) -> Result<()> {
+    pub(crate) fn give(&self, into: &dyn BlockWriter) -> Result<()> {
         let Some(file) = &self.kept else {
             return Ok(());
         };
@@ -117,7 +117,7 @@ struct EarlyBytes<'a> {
     has_failed: &'a AtomicBool,
 }
 
-impl Take for EarlyBytes<'_> {
+impl BlockWriter for EarlyBytes<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if (self.is_over)() {
             return Err(Error::Canceled);
@@ -205,7 +205,7 @@ mod tests {
             &self.want
         }
 
-        fn read(&self, want: &Extents, into: &dyn Take) -> Result<()> {
+        fn read(&self, want: &Extents, into: &dyn BlockWriter) -> Result<()> {
             let mut count = self.count.lock();
             *count += 1;
             self.asked.notify_all();
@@ -236,7 +236,7 @@ mod tests {
 
     struct PassedBytes<'a>(&'a Mutex<Vec<u8>>);
 
-    impl Take for PassedBytes<'_> {
+    impl BlockWriter for PassedBytes<'_> {
         fn put(&self, block: Block<'_>) -> Result<()> {
             self.0.lock().extend(block.bytes);
             Ok(())

@@ -50,7 +50,7 @@ use godwit_catalog::{Catalog, Refusal};
 use godwit_core::Kind;
 use godwit_store::{
     Error,
-    engine::{Named, Options},
+    engine::{CopyOptions, GridOpener},
     refused,
 };
 use std::{
@@ -75,15 +75,15 @@ pub(crate) fn now() -> Duration {
 
 /// Returns the options with the store of names; `open` opens the catalog at the first name.
 pub fn with_names(
-    options: Options,
+    options: CopyOptions,
     open: impl Fn() -> Result<Arc<dyn Catalog>, Refusal> + Send + Sync + 'static,
-) -> Options {
+) -> CopyOptions {
     let sites = options.clone();
-    let named = Named::new(move || {
+    let named = GridOpener::new(move || {
         let catalog = open().map_err(not_opened)?;
         Ok(Arc::new(Logical::new(catalog, sites.clone())))
     });
-    Options {
+    CopyOptions {
         named: Some(named),
         ..options
     }

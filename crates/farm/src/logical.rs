@@ -15,9 +15,10 @@ use godwit_catalog::{
 };
 use godwit_core::{Algorithm, Digest, Extents, Kind, Url};
 use godwit_store::{
-    Batch, Can, Entry, Error, Finished, Given, Next, Nowhere, Peer, Read, RemovalKind, Result,
-    SMALL_BYTES, Set, Sink, Small, Stat, Store, Take, Told, Verified, Walk, Write,
-    engine::{Options, Place},
+    Batch, BlockWriter, Capabilities, Entry, Error, Finished, NextFile, Nowhere, Peer, Read,
+    RemovalKind, Result, SMALL_BYTES, Set, Sink, Small, SmallResult, SmallWrite, Stat, Store,
+    Verified, Walk, Write,
+    engine::{CopyOptions, Place},
     has,
 };
 use godwit_wire::door::call::{Name, Text, Time};
@@ -38,7 +39,7 @@ pub struct Logical {
 
 impl Logical {
     /// Opens the names of a catalog; `options` are for the stores of the sites, which are never names.
-    pub fn new(catalog: Arc<dyn Catalog>, options: Options) -> Self {
+    pub fn new(catalog: Arc<dyn Catalog>, options: CopyOptions) -> Self {
         Self {
             sites: Arc::new(Sites::new(catalog, options)),
             aim: CopyAim::default(),
@@ -295,8 +296,8 @@ fn removal(path: &Path, collection: bool, data: bool) -> Change {
 impl Store for Logical {
     has!(self, Facets: peer batch);
 
-    fn can(&self) -> Result<Can> {
-        Ok(Can {
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities {
             any_order: true,
             atomic: true,
             digests: Algorithm::ALL.to_vec(),
@@ -305,7 +306,7 @@ impl Store for Logical {
             set_mode: true,
             set_mtime: true,
             write: true,
-            ..Can::default()
+            ..Capabilities::default()
         })
     }
 
@@ -321,7 +322,13 @@ impl Store for Logical {
         self.list_all(path, false, each)
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
         let entry = match self.made(path)? {
             entry if entry.collection => return Err(Error::directory(path)),
             entry => entry,
@@ -425,11 +432,19 @@ impl Batch for Logical {
         self.list_all(path, true, walk.each)
     }
 
-    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
+    fn write_small(
+        &self,
+        next: &mut NextFile<'_, SmallWrite>,
+        each: &mut SmallResult<'_, Finished>,
+    ) -> Result<()> {
         pack::write(&self.sites, &self.aim, next, each)
     }
 
-    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+    fn read_small(
+        &self,
+        next: &mut NextFile<'_, PathBuf>,
+        each: &mut SmallResult<'_, Small>,
+    ) -> Result<()> {
         let alone = |path: &Path| {
             let (buffer, all) = (BytesBuffer::default(), Extents::from(0..SMALL_BYTES));
             let read = self.read(path, &all, 1, &buffer)?;

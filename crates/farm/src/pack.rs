@@ -7,7 +7,9 @@ use crate::{
 };
 use godwit_catalog::{CatalogAnswer, CatalogEntry as Named, Location, Question};
 use godwit_core::{Algorithm, Digest, Fault};
-use godwit_store::{Error, Finished, Given, Next, Result, StoreExt, Told, Verified, WriteMode};
+use godwit_store::{
+    Error, Finished, NextFile, Result, SmallResult, SmallWrite, StoreExt, Verified, WriteMode,
+};
 use godwit_sys::crash;
 use godwit_wire::door::call::Name;
 use std::{
@@ -18,7 +20,7 @@ use std::{
 
 /// One file of a pack.
 struct One {
-    given: Given,
+    given: SmallWrite,
     digest: Digest,
     begun: Begun,
 }
@@ -27,8 +29,8 @@ struct One {
 pub(crate) fn write(
     sites: &Arc<Sites>,
     aim: &CopyAim,
-    next: &mut Next<'_, Given>,
-    each: &mut Told<'_, Finished>,
+    next: &mut NextFile<'_, SmallWrite>,
+    each: &mut SmallResult<'_, Finished>,
 ) -> Result<()> {
     let mut first = None;
     loop {
@@ -73,7 +75,7 @@ struct Pack<'a> {
 }
 
 impl Pack<'_> {
-    fn write(&mut self, pack: Vec<Given>) {
+    fn write(&mut self, pack: Vec<SmallWrite>) {
         let entries = match entries(self.sites, pack.iter().map(|given| &given.path)) {
             Ok(entries) => entries,
             // Each file tells why in words of its own.
@@ -100,7 +102,7 @@ impl Pack<'_> {
     }
 
     /// Chooses the place of one file; `None`: its copy already exists.
-    fn place(&mut self, given: &Given, entry: Option<&Named>) -> Result<Option<At>> {
+    fn place(&mut self, given: &SmallWrite, entry: Option<&Named>) -> Result<Option<At>> {
         let (sites, aim) = (self.sites, self.aim);
         check(aim, &given.path, entry, &given.how)?;
         let above = given.path.parent().unwrap_or(Path::new(""));
@@ -119,9 +121,10 @@ impl Pack<'_> {
     }
 
     /// Announces all files with their digests. Refused files are announced alone.
-    fn begin(&mut self, ready: Vec<(Given, Option<Named>, At)>) -> Vec<One> {
+    fn begin(&mut self, ready: Vec<(SmallWrite, Option<Named>, At)>) -> Vec<One> {
         let (sites, aim) = (self.sites, self.aim);
-        let digest_of = |(given, ..): &(Given, _, _)| Digest::of(Algorithm::Blake3, &given.bytes);
+        let digest_of =
+            |(given, ..): &(SmallWrite, _, _)| Digest::of(Algorithm::Blake3, &given.bytes);
         let digests: Vec<Digest> = ready.iter().map(digest_of).collect();
         let announced = ready.iter().zip(&digests).map(|((given, _, at), digest)| {
             let bytes = (given.bytes.len() as u64, digest.clone());
@@ -167,7 +170,7 @@ impl Pack<'_> {
                 } = &one.begun.at;
                 // The error of a directory that cannot be made is reported for the file in it.
                 let _ = self.sites.make_above(*location, place);
-                Given {
+                SmallWrite {
                     path: place.path.clone(),
                     // A place that refuses was refused when it was chosen.
                     how: one.begun.at.how().unwrap_or(WriteMode::New),
@@ -242,7 +245,7 @@ impl Pack<'_> {
     }
 
     /// Writes one file by itself.
-    fn alone(&mut self, given: &Given) {
+    fn alone(&mut self, given: &SmallWrite) {
         let written = alone(self.sites, self.aim, given);
         self.tell(given.path.clone(), written);
     }

@@ -11,7 +11,7 @@ use godwit_core::{Algorithm, BadUrl, Digest, Scheme, Url};
 use godwit_store::{
     EntryKind, Error, Result, Set, Store,
     door::Door,
-    engine::{self, Place, Rule},
+    engine::{self, OverwriteRule, Place},
 };
 use godwit_wire::door::{
     call::{Name, Text},
@@ -200,13 +200,13 @@ impl Logical {
     }
 
     fn copy(&self, source: &Place, target: &Place) -> Result<()> {
-        let task = engine::Task {
+        let task = engine::CopyTask {
             source: source.clone(),
             target: target.clone(),
             tree: false,
             mode: None,
             range: None,
-            rule: Rule::Always,
+            rule: OverwriteRule::Always,
             delete: false,
         };
         let copied = engine::copy(vec![task], self.sites.stores.options(), &|_| ());

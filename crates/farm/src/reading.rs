@@ -6,7 +6,9 @@ use crate::{
 };
 use godwit_catalog::{CatalogEntry as Named, CatalogHome};
 use godwit_core::Digest;
-use godwit_store::{Error, Next, Result, Small, StoreExt, Told, Verified, engine::Place};
+use godwit_store::{
+    Error, NextFile, Result, Small, SmallResult, StoreExt, Verified, engine::Place,
+};
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -15,8 +17,8 @@ use std::{
 /// Reads small files in the order of the requests, and reports each. `alone` reads a file whose first home fails.
 pub(crate) fn read(
     (sites, aim): (&Sites, &CopyAim),
-    next: &mut Next<'_, PathBuf>,
-    each: &mut Told<'_, Small>,
+    next: &mut NextFile<'_, PathBuf>,
+    each: &mut SmallResult<'_, Small>,
     alone: &dyn Fn(&Path) -> Result<Small>,
 ) -> Result<()> {
     loop {

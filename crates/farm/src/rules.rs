@@ -11,7 +11,7 @@ use godwit_catalog::{
     IntentDeed, Location, Pages, Question, Todo, gather, intents, is_in_draft,
 };
 use godwit_core::HomeState;
-use godwit_store::{Error, Result, engine::Options};
+use godwit_store::{Error, Result, engine::CopyOptions};
 use godwit_wire::door::call::Name;
 use parking_lot::Mutex;
 use std::{
@@ -172,7 +172,7 @@ fn needs(entry: &Named, rules: &[Wanted], sites: &[String], away: &BTreeSet<Stri
 /// Keeps the rules of a catalog.
 pub struct Keeper {
     names: Logical,
-    options: Options,
+    options: CopyOptions,
     /// How many bytes a second are read again to compare their digests; `None`: none are.
     scrubs: Option<NonZeroU64>,
     scrubbing: Mutex<Scrubbing>,
@@ -194,7 +194,7 @@ impl Keeper {
     /// longer than `down_after` count as lost.
     pub fn new(
         names: Logical,
-        options: Options,
+        options: CopyOptions,
         scrubs: Option<NonZeroU64>,
         down_after: Duration,
     ) -> Self {

@@ -10,7 +10,7 @@ use crate::{
 };
 use godwit_catalog::{CatalogEntry, CatalogHome, Input, Location, Ran, Rank, Recipe, is_good};
 use godwit_core::{BadUrl, Fault, Kind, Url};
-use godwit_store::{Error, Result, door::Door, engine::Options, refused};
+use godwit_store::{Error, Result, door::Door, engine::CopyOptions, refused};
 use godwit_sys::platform;
 use godwit_wire::door::{
     call::{self, Line, Name, Refusal, Text},
@@ -519,7 +519,7 @@ fn is_of_program(error: &Error) -> bool {
 }
 
 /// How nodes are reached, and what starts a task if its node does not.
-pub(crate) type By<'a> = (&'a Options, Option<&'a Start>);
+pub(crate) type By<'a> = (&'a CopyOptions, Option<&'a Start>);
 
 /// Returns the error for a refusal of a node, with its next command.
 fn said_by(node: &Url, mut refusal: Refusal) -> Error {

@@ -9,8 +9,8 @@ use godwit_catalog::{
 };
 use godwit_core::{Algorithm, BadUrl, Digest, Extents, Fault, HomeState, Url};
 use godwit_store::{
-    EntryKind, Error, Nowhere, Read, Result, SIZE_UNKNOWN, Stat, Store, Take,
-    engine::{Options, Place, Stores},
+    BlockWriter, EntryKind, Error, Nowhere, Read, Result, SIZE_UNKNOWN, Stat, Store,
+    engine::{CopyOptions, Place, Stores},
 };
 use godwit_wire::door::call::{Text, Time};
 use parking_lot::Mutex;
@@ -73,8 +73,8 @@ impl CopyAim {
 
 impl Sites {
     /// Opens a catalog; `options` are for the stores of the sites, which are never names.
-    pub(crate) fn new(catalog: Arc<dyn Catalog>, options: Options) -> Self {
-        let options = Options {
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, options: CopyOptions) -> Self {
+        let options = CopyOptions {
             named: None,
             ..options
         };
@@ -329,7 +329,7 @@ impl Sites {
         (path, entry): (&Path, &Named),
         at: (&CatalogHome, &Place),
         (want, streams): (&Extents, usize),
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> Result<Read, Failed> {
         let checking = checking(into, entry, want);
         self.read_rest((path, entry), at, (want, streams), &checking)
@@ -404,7 +404,11 @@ impl Sites {
 }
 
 /// Begins to count and hash bytes of a file; a digest needs all of them.
-pub(crate) fn checking<'a>(into: &'a dyn Take, entry: &Named, want: &Extents) -> Checking<'a> {
+pub(crate) fn checking<'a>(
+    into: &'a dyn BlockWriter,
+    entry: &Named,
+    want: &Extents,
+) -> Checking<'a> {
     let known = best(&entry.digests).filter(|_| is_whole(entry, want));
     Checking::new(into, known.map(Digest::algorithm))
 }

@@ -14,8 +14,8 @@ use godwit_catalog::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Fault, HomeState, Kind};
 use godwit_store::{
-    Error, Finished, Given, Read, Result, SMALL_BYTES, Sink, SinkExt, Stat, Store, Take, Verified,
-    Version, Whole, Write, WriteMode, engine::Place, has,
+    BlockWriter, Error, Expected, Finished, Read, Result, SMALL_BYTES, Sink, SinkExt, SmallWrite,
+    Stat, Store, Verified, Version, Write, WriteMode, engine::Place, has,
 };
 use godwit_sys::crash;
 use godwit_wire::door::call::{Name, Text, Time};
@@ -143,7 +143,7 @@ pub(crate) fn begin(
 }
 
 /// Writes one small file by itself.
-pub(crate) fn alone(sites: &Arc<Sites>, aim: &CopyAim, given: &Given) -> Result<Finished> {
+pub(crate) fn alone(sites: &Arc<Sites>, aim: &CopyAim, given: &SmallWrite) -> Result<Finished> {
     let size = given.bytes.len() as u64;
     let write = Write {
         how: given.how.clone(),
@@ -154,10 +154,10 @@ pub(crate) fn alone(sites: &Arc<Sites>, aim: &CopyAim, given: &Given) -> Result<
     if size > 0 {
         sink.put(Block::at(0, &given.bytes))?;
     }
-    sink.finish(&Whole {
+    sink.finish(&Expected {
         mtime: given.mtime,
         mode: given.mode,
-        ..Whole::of_size(size)
+        ..Expected::of_size(size)
     })
 }
 
@@ -631,7 +631,7 @@ impl Writing {
     }
 
     /// Returns the length and the digest that are expected at the site.
-    fn expected(&self, whole: &Whole) -> (u64, Option<Digest>) {
+    fn expected(&self, whole: &Expected) -> (u64, Option<Digest>) {
         if let Some(entry) = &self.begun.copied {
             let size = entry.size.or(whole.size).unwrap_or_default();
             return (size, best(&entry.digests).cloned());
@@ -660,7 +660,7 @@ impl Writing {
     }
 
     /// Leaves out a digest that the site cannot compare with bytes that did not come through here.
-    fn comparable(&self, whole: &Whole) -> Result<Whole> {
+    fn comparable(&self, whole: &Expected) -> Result<Expected> {
         if !self.is_drawn.load(Relaxed) && self.begun.copied.is_none() {
             return Ok(whole.clone());
         }
@@ -672,7 +672,7 @@ impl Writing {
             .map_or(&[][..], |entry| &entry.digests);
         let mut known = known.iter().map(|Text(digest)| digest).chain(&whole.digest);
         let mtime = self.begun.copied.as_ref().and_then(|entry| entry.mtime);
-        Ok(Whole {
+        Ok(Expected {
             digest: known
                 .find(|digest| can.contains(&digest.algorithm()))
                 .cloned(),
@@ -682,7 +682,7 @@ impl Writing {
     }
 
     /// Publishes what the site has by now, without a byte moved.
-    fn take_in(&self, size: u64, digest: Option<&Digest>, whole: &Whole) -> Result<Finished> {
+    fn take_in(&self, size: u64, digest: Option<&Digest>, whole: &Expected) -> Result<Finished> {
         let known: Vec<_> = digest.cloned().into_iter().collect();
         let of = (whole.mtime, whole.mode);
         let publication = self.begun.publication(known.clone(), of, (true, true));
@@ -697,7 +697,7 @@ impl Writing {
     }
 }
 
-impl Take for Writing {
+impl BlockWriter for Writing {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if let Some(sink) = self.sink() {
             sink.put(block)?;
@@ -727,7 +727,7 @@ impl Sink for Writing {
             .map_or_else(|| Ok(self.done()), |sink| sink.commit())
     }
 
-    fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(mut self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let (size, digest) = self.expected(whole);
         let begun = &self.begun;
         let Some(sink) = self.sink.take() else {
@@ -884,7 +884,7 @@ pub(crate) fn version(digest: Option<&Digest>) -> Version {
 /// A copy that is asked for where the site has one.
 struct PresentCopy(Named);
 
-impl Take for PresentCopy {
+impl BlockWriter for PresentCopy {
     fn put(&self, _: Block<'_>) -> Result<()> {
         Ok(())
     }
@@ -899,7 +899,7 @@ impl Sink for PresentCopy {
         Ok(self.done())
     }
 
-    fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, _: &Expected) -> Result<Finished> {
         Ok(Finished {
             digests: best(&self.0.digests).cloned().into_iter().collect(),
             ..Finished::default()

@@ -8,7 +8,7 @@ use common::{Bytes, options};
 use godwit_catalog::{Catalog, CatalogAnswer, Question};
 use godwit_core::{Algorithm, Block, Digest, Extents, HomeState, Url};
 use godwit_farm::{Counts, Logical, register};
-use godwit_store::{EntryKind, Error, Result, Store, StoreExt, Take, engine::Stores};
+use godwit_store::{BlockWriter, EntryKind, Error, Result, Store, StoreExt, engine::Stores};
 use godwit_wire::door::call::Name;
 use std::{
     fs,
@@ -107,7 +107,7 @@ fn large() -> Vec<u8> {
 #[derive(Default)]
 struct Pipe(Mutex<u64>);
 
-impl Take for Pipe {
+impl BlockWriter for Pipe {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut next = self.0.lock().unwrap();
         if block.offset != *next {

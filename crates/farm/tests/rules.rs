@@ -7,7 +7,7 @@ mod common;
 use godwit_catalog::{Catalog, Change, find};
 use godwit_core::{Block, HomeState, Url};
 use godwit_farm::{Keeper, Logical};
-use godwit_store::{Result, Store, Whole, Write, engine::Options};
+use godwit_store::{Expected, Result, Store, Write, engine::CopyOptions};
 use godwit_wire::door::call::Name;
 use std::{fs, num::NonZeroU64, path::Path, sync::Arc};
 
@@ -18,8 +18,8 @@ struct World {
     names: Logical,
 }
 
-fn options() -> Options {
-    Options {
+fn options() -> CopyOptions {
+    CopyOptions {
         retries: Some(0),
         ..common::options()
     }
@@ -77,7 +77,8 @@ impl World {
         let write = Write::of_size(bytes.len() as u64);
         let sink = self.names.write(Path::new(name), &write)?;
         sink.put(Block::at(0, bytes))?;
-        sink.finish(&Whole::of_size(bytes.len() as u64)).map(drop)
+        sink.finish(&Expected::of_size(bytes.len() as u64))
+            .map(drop)
     }
 
     /// Returns the sites with a good copy.

@@ -11,8 +11,9 @@ use godwit_catalog::{
 use godwit_core::{Algorithm, Block, Digest, HomeState, Kind, Url};
 use godwit_farm::{AuditScope, CopyAim, Logical, Settled, audit, register, repair};
 use godwit_store::{
-    Error, Finished, Given, RemovalKind, Result, Store, StoreExt, Whole, Write, WriteMode, check,
-    engine::{Rule, Stores, Summary, Task, copy},
+    Error, Expected, Finished, RemovalKind, Result, SmallWrite, Store, StoreExt, Write, WriteMode,
+    check,
+    engine::{CopyTask, OverwriteRule, Stores, Summary, copy},
 };
 use godwit_wire::door::call::{Name, Text};
 use std::{
@@ -134,13 +135,13 @@ impl World {
 
     fn replicate(&self, name: &str, site: &str) -> Summary {
         let url: Url = format!("grid:/{name}").parse().unwrap();
-        let task = Task {
+        let task = CopyTask {
             source: self.names.place(&url),
             target: self.copies_at(site).place(&url),
             tree: self.entry(name).unwrap().collection,
             mode: None,
             range: None,
-            rule: Rule::Update,
+            rule: OverwriteRule::Update,
             delete: false,
         };
         copy(vec![task], &options(), &|_| ())
@@ -158,7 +159,7 @@ fn put_as(store: &dyn Store, name: &str, bytes: &[u8], how: WriteMode) -> Result
     };
     let sink = store.write(Path::new(name), &write)?;
     sink.put(Block::at(0, bytes))?;
-    sink.finish(&Whole::of_size(bytes.len() as u64))
+    sink.finish(&Expected::of_size(bytes.len() as u64))
 }
 
 fn read(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
@@ -308,9 +309,9 @@ fn second_publisher_loses_whole() {
         begin(&world.at("lab"), b"one"),
         begin(&world.at("archive"), b"two"),
     );
-    one.finish(&Whole::of_size(3)).unwrap();
+    one.finish(&Expected::of_size(3)).unwrap();
     assert_eq!(
-        two.finish(&Whole::of_size(3)).unwrap_err().kind(),
+        two.finish(&Expected::of_size(3)).unwrap_err().kind(),
         Kind::Changed
     );
     assert_eq!(world.homes("c/a"), [("lab".into(), HomeState::Whole)]);
@@ -322,7 +323,7 @@ fn second_publisher_loses_whole() {
 #[test]
 fn small_files_go_in_packs() {
     let world = World::new();
-    let given = |at: usize| Given {
+    let given = |at: usize| SmallWrite {
         path: format!("c/{at}").into(),
         bytes: format!("content {at}").into_bytes(),
         how: WriteMode::Replace(None),
@@ -393,7 +394,7 @@ fn registered_bytes_that_changed_stay() {
         assert_eq!(world.bytes(&path).as_deref(), Some("edited in place"));
         // Nor does a new version by name replace it.
         assert!(put(&world.at(&site), &file, &vec![2; bytes.len()]).is_err());
-        let given = Given {
+        let given = SmallWrite {
             path: file.clone().into(),
             bytes: vec![3; 100],
             how: WriteMode::Replace(None),

@@ -1,7 +1,7 @@
 //! The bytes of a file in order: to print them, or to hash them here.
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing};
-use godwit_store::{Error, Read, Take, engine::Place};
+use godwit_store::{BlockWriter, Error, Read, engine::Place};
 use std::{ops::Range, sync::Mutex};
 
 /// Calls `each` with the bytes of `range` in order, as far as the file has them.
@@ -43,7 +43,7 @@ struct Inner<'a> {
     each: &'a mut (dyn FnMut(&[u8]) -> Result<(), Error> + Send),
 }
 
-impl Take for InOrder<'_> {
+impl BlockWriter for InOrder<'_> {
     fn put(&self, block: Block<'_>) -> Result<(), Error> {
         let Inner { next, each } = &mut *self.0.lock().expect(NO_PANIC);
         in_order(next, block, each)

@@ -59,10 +59,10 @@ pub(crate) fn files() -> Vec<PathBuf> {
 }
 
 /// Returns the home of this user's node: its key and the keys of its peers.
-pub(crate) fn home() -> Option<godwit_trust::Home> {
+pub(crate) fn home() -> Option<godwit_trust::PeersDir> {
     let configured = state_of_node().filter(|state| is_for_us(state));
     let directory = configured.or_else(state_directory);
-    directory.map(|directory| godwit_trust::Home::at(&directory))
+    directory.map(|directory| godwit_trust::PeersDir::at(&directory))
 }
 
 /// Tells whether this account may read the state of a node: it is its own, or this is root.

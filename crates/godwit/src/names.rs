@@ -2,7 +2,7 @@
 
 use godwit_catalog::Catalog;
 use godwit_node::{Asker, Obeyed};
-use godwit_store::engine::Options;
+use godwit_store::engine::CopyOptions;
 use std::sync::{Arc, OnceLock};
 
 /// The option `--catalog`, once the command line is read.
@@ -28,7 +28,7 @@ pub(crate) fn text() -> Option<String> {
 }
 
 /// Returns the options with the store of names, if a catalog is named.
-pub(crate) fn with_names(options: Options) -> Options {
+pub(crate) fn with_names(options: CopyOptions) -> CopyOptions {
     let Some(text) = text() else {
         return options;
     };

@@ -8,8 +8,8 @@ use crate::{
 use godwit_core::{HostMeant, Url};
 use godwit_store::channel::Cancel;
 pub(crate) use godwit_store::engine::Place;
-use godwit_store::engine::{Options, Stores};
-use godwit_store::{Entry, EntryKind, Error, Proofs, Stat, StoreExt, Trust};
+use godwit_store::engine::{CopyOptions, Stores};
+use godwit_store::{Entry, EntryKind, Error, Proofs, Stat, StoreExt, TrustOptions};
 use std::{
     ffi::{OsStr, OsString},
     io::Read,
@@ -78,21 +78,21 @@ pub(crate) fn stores(talking: &Talking) -> Run<Stores> {
 }
 
 /// Returns the options of verbs that move nothing.
-pub(crate) fn options(talking: &Talking) -> Run<Options> {
+pub(crate) fn options(talking: &Talking) -> Run<CopyOptions> {
     Ok(names::with_names(without_names(talking)?))
 }
 
 /// Returns the options of verbs that move nothing, for URLs of servers.
-pub(crate) fn without_names(talking: &Talking) -> Run<Options> {
-    let options = Options::new(cancel()?);
-    let trust = Trust {
+pub(crate) fn without_names(talking: &Talking) -> Run<CopyOptions> {
+    let options = CopyOptions::new(cancel()?);
+    let trust = TrustOptions {
         by: talking.by(),
         level: talking.level(),
         home: config::home(),
         expect: talking.expect(),
         ..options.trust
     };
-    Ok(Options {
+    Ok(CopyOptions {
         trust,
         mark: mark(),
         ..options

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Scratch, keyed};
-use godwit_store::{Given, RemoteOptions, StoreExt, WriteMode, channel::Cancel, door::Door};
+use godwit_store::{RemoteOptions, SmallWrite, StoreExt, WriteMode, channel::Cancel, door::Door};
 use godwit_trust::{Credential, Peer};
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn appends_to_killed_node_arrive_once() {
                 for seq in 1..=EACH {
                     let patience = Instant::now() + Duration::from_secs(60);
                     loop {
-                        let mut next = Some(Given {
+                        let mut next = Some(SmallWrite {
                             path: "log".into(),
                             bytes: line(writer, seq).into(),
                             how: WriteMode::Append { writer, seq },

@@ -12,7 +12,7 @@ use common::{
     noise,
 };
 use godwit_core::Block;
-use godwit_store::{Remote, RemoteOptions, Store, Trust, Write as Upload, channel::Cancel};
+use godwit_store::{Remote, RemoteOptions, Store, TrustOptions, Write as Upload, channel::Cancel};
 use godwit_trust::{
     Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, NewProxy,
     lab::{Issue, write_proxy},
@@ -447,10 +447,10 @@ fn expired_own_proxy_fails_early() {
     let node = lab.node("host");
     let short = expired_soon(&lab, 4);
     let options = RemoteOptions {
-        trust: Trust {
+        trust: TrustOptions {
             credential: Some(short.clone()),
             authorities: Some(Authorities::in_dir(&lab.ca.certificates()).unwrap()),
-            ..Trust::default()
+            ..TrustOptions::default()
         },
         ..RemoteOptions::new(Cancel::new().unwrap())
     };

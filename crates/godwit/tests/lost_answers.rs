@@ -6,7 +6,7 @@ mod common;
 use common::{Scratch, keyed};
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Error, RemoteOptions, Store, StoreExt, Whole, Write, WriteMode, channel::Cancel, door::Door,
+    Error, Expected, RemoteOptions, Store, StoreExt, Write, WriteMode, channel::Cancel, door::Door,
 };
 use godwit_trust::{Credential, Peer};
 use std::{fs, path::Path};
@@ -40,7 +40,7 @@ fn restart_tells_published_uploads() {
         let sink = begun.write(path, &attempt(1)).unwrap();
         sink.put(Block { offset: 0, bytes }).unwrap();
         sink.commit().unwrap();
-        let lost = sink.finish(&Whole::default());
+        let lost = sink.finish(&Expected::default());
         assert!(matches!(lost, Err(Error::Lost { .. })), "{crash}: {lost:?}");
         node.wait().unwrap();
 
@@ -55,7 +55,7 @@ fn restart_tells_published_uploads() {
             Some(became) => became,
             None => {
                 assert_eq!(sink.done(), Extents::from(0..bytes.len() as u64), "{crash}");
-                sink.finish(&Whole::default()).unwrap().version
+                sink.finish(&Expected::default()).unwrap().version
             }
         };
         assert_eq!(fs::read(scratch.join("export/f")).unwrap(), bytes);
@@ -67,7 +67,7 @@ fn restart_tells_published_uploads() {
         };
         let sink = next.write(path, &next_generation).unwrap();
         sink.put(Block::at(0, b"the next")).unwrap();
-        sink.finish(&Whole::default()).unwrap();
+        sink.finish(&Expected::default()).unwrap();
         let third = Write {
             how: WriteMode::Replace(Some(became)),
             ..attempt(4)

@@ -6,8 +6,8 @@ use crate::{
 };
 use godwit_core::Fault;
 use godwit_sys::{
-    PASSED_MAX, Peer, connect_local, peer_of, receive_passing, send_passing, user_id, wait_ready,
-    why,
+    PASSED_MAX, PeerProcess, connect_local, peer_of, receive_passing, send_passing, user_id,
+    wait_ready, why,
 };
 use godwit_wire::local::{
     Decoder, Error, Handle, Number, Request, RequestHead, Response, ResponseHead, VERSION,
@@ -509,7 +509,7 @@ fn no_talk(error: &io::Error) -> Refusal {
     Refusal::new(Kind::NoNode, WANTED, why(error).to_string())
 }
 
-fn stranger(path: &std::path::Path, peer: Peer) -> Refusal {
+fn stranger(path: &std::path::Path, peer: PeerProcess) -> Refusal {
     let words = format!(
         "{}: the process that listens there is of user {}",
         path.display(),

@@ -26,7 +26,7 @@ pub use task::{LineSink, run_task};
 
 use access::accounts::AccountNodes;
 use godwit_sys::why;
-use godwit_trust::Home;
+use godwit_trust::PeersDir;
 use godwit_wire::door::call::Refusal;
 use std::{borrow::Cow, io, net::SocketAddr, path::PathBuf};
 
@@ -135,7 +135,7 @@ pub fn run(
 /// called once it listens.
 pub fn run_local(
     rules: LocalRules,
-    home: Option<Home>,
+    home: Option<PeersDir>,
     ready: impl FnOnce(),
 ) -> Result<(), LocalError> {
     let serve = |config| Ok(Box::new(Node::start(config)?) as Box<dyn local::ServedNode>);

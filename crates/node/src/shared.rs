@@ -17,7 +17,7 @@ use crate::{
 };
 use godwit_depot::Spooled;
 use godwit_sys::Steward;
-use godwit_trust::{Home, Identity, Passwords};
+use godwit_trust::{Identity, Passwords, PeersDir};
 use std::{
     sync::{
         Arc,
@@ -232,7 +232,7 @@ pub(crate) fn dir_of_nobody(
     })
 }
 
-fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<CatalogNames>, Error> {
+fn names_of(config: &Config, home: Option<&PeersDir>) -> Result<Option<CatalogNames>, Error> {
     let names = config.catalog.as_ref().map(|text| {
         let names = CatalogNames::new(text, home);
         match names.catalog() {
@@ -249,7 +249,7 @@ fn names_of(config: &Config, home: Option<&Home>) -> Result<Option<CatalogNames>
 pub(crate) fn rules_of(
     config: &Config,
     names: Option<&CatalogNames>,
-    home: Option<&Home>,
+    home: Option<&PeersDir>,
 ) -> Result<Option<Arc<RightsFile>>, Error> {
     if let Some(porter) = &config.porter {
         return Ok(Some(Arc::new(RightsFile::of_program(porter.clone()))));
@@ -275,14 +275,14 @@ pub(crate) fn rules_of(
 pub(crate) fn site_of(
     config: &Config,
     names: Option<&CatalogNames>,
-    home: Option<&Home>,
+    home: Option<&PeersDir>,
 ) -> Option<CatalogSite> {
     let name = config.site.as_deref()?;
     let keeper = match names?.text.strip_prefix("godwit://") {
         Some(peer) => Some(peer.trim_end_matches('/').to_owned()),
         None => home.and_then(|home| Some(home.myself().ok()??.name)),
     };
-    let kept = config.state.as_deref().or(home.map(Home::path))?;
+    let kept = config.state.as_deref().or(home.map(PeersDir::path))?;
     let own = config.rights.clone();
     let own = own.ok_or_else(|| config.anonymous.as_rights());
     Some(CatalogSite::new(

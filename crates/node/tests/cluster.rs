@@ -7,8 +7,8 @@ mod common;
 use common::{Client, Scratch, Served, bytes};
 use godwit_core::{Block, Extents, Url};
 use godwit_store::{
-    Error, Level, Remote, RemoteOptions, Result, Store, Take, Trust, Whole, Whom, Write,
-    channel::Cancel,
+    BlockWriter, Error, Expected, Level, Remote, RemoteOptions, Result, Store, TrustOptions, Whom,
+    Write, channel::Cancel,
 };
 use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect, new_key};
 use std::{fs, path::PathBuf, sync::Mutex};
@@ -60,11 +60,11 @@ fn open_as(
     let url: Url = format!("gsiftp://{user}{}/", served.address)
         .parse()
         .unwrap();
-    let trust = Trust {
+    let trust = TrustOptions {
         credential: Some(credential),
         level,
         whom,
-        ..Trust::default()
+        ..TrustOptions::default()
     };
     let options = RemoteOptions {
         trust,
@@ -83,7 +83,7 @@ fn alice(account: Option<&str>) -> Whom {
 #[derive(Default)]
 struct Kept(Mutex<Vec<u8>>);
 
-impl Take for Kept {
+impl BlockWriter for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (mut bytes, range) = (self.0.lock().unwrap(), block.range());
         let end = bytes.len().max(range.end as usize);
@@ -102,7 +102,7 @@ fn get(store: &Remote, name: &str) -> Result<Vec<u8>> {
 fn put(store: &Remote, name: &str, whole: &[u8]) -> Result<()> {
     let sink = store.write(name.as_ref(), &Write::default())?;
     sink.put(Block::at(0, whole))?;
-    sink.finish(&Whole::default()).map(drop)
+    sink.finish(&Expected::default()).map(drop)
 }
 
 fn refusal(store: &Remote) -> Error {

@@ -13,7 +13,7 @@ use common::{
 };
 use godwit_catalog::Change;
 use godwit_core::{Algorithm, Digest};
-use godwit_trust::Home;
+use godwit_trust::PeersDir;
 use godwit_wire::door::{
     OPENAPI, PACK_TYPE, ROOT,
     call::{self, How, Name, PackedFile, Text},
@@ -140,7 +140,7 @@ impl<'a> Call<'a> {
 struct World {
     served: Served,
     asking: Asking,
-    state: Home,
+    state: PeersDir,
     _scratch: Scratch,
 }
 
@@ -164,12 +164,14 @@ impl World {
         ]);
         std::fs::create_dir(served.file("dir")).unwrap();
         served.put("dir/a file", b"0123456789");
-        let ours = Home::at(&scratch.path().join("ours")).key_or_new().unwrap();
+        let ours = PeersDir::at(&scratch.path().join("ours"))
+            .key_or_new()
+            .unwrap();
         let asking = Asking::with(served.node().addresses().https[0], ours);
         Self {
             served,
             asking,
-            state: Home::at(&state),
+            state: PeersDir::at(&state),
             _scratch: scratch,
         }
     }

@@ -6,12 +6,12 @@ mod common;
 use common::{lab::Lab, log, needs};
 use godwit_core::{Algorithm, Digest, Extents};
 use godwit_store::{
-    Error, Nowhere, RemoteOptions, RemovalKind, SinkExt, Store, Whole, Write,
+    Error, Expected, Nowhere, RemoteOptions, RemovalKind, SinkExt, Store, Write,
     channel::Cancel,
     check,
-    door::{Door, Idle},
+    door::{Door, DoorPool},
 };
-use godwit_trust::{Credential, Home, NewProxy, Peer, door::Fingerprint, lab::Issue};
+use godwit_trust::{Credential, NewProxy, Peer, PeersDir, door::Fingerprint, lab::Issue};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -223,9 +223,9 @@ fn node_draws_by_grant() {
     assert_eq!(read.stat.size, bytes.len() as u64);
     assert_eq!(sink.done(), want);
     assert!(!to.has("g"));
-    let whole = Whole {
+    let whole = Expected {
         size,
-        ..Whole::default()
+        ..Expected::default()
     };
     let finished = sink.finish(&whole).unwrap();
     assert_eq!(
@@ -253,7 +253,7 @@ fn grant_covers_one_file_for_any_holder() {
     let (from, key) = alice.place().unwrap();
     let options = RemoteOptions::new(Cancel::new().unwrap());
     let read = |secret: &str, path: &str| {
-        let door = Door::with_grant(&from, key, secret, (&options, &Idle::default())).unwrap();
+        let door = Door::with_grant(&from, key, secret, (&options, &DoorPool::default())).unwrap();
         let want = Extents::from(0..10);
         door.read(path.as_ref(), &want, 1, &Nowhere)
             .map(|read| read.stat.size)
@@ -291,21 +291,22 @@ fn removed_peer_loses_open_connection() {
         ("peers.account", &account),
     ]);
     served.put("file", &common::bytes(1000));
-    let (theirs, ours) = (Home::at(&state), Home::at(&lab.path("ours")));
-    let pin = |home: &Home| Fingerprint::of_credential(&home.key_or_new().unwrap()).unwrap();
+    let (theirs, ours) = (PeersDir::at(&state), PeersDir::at(&lab.path("ours")));
+    let pin = |home: &PeersDir| Fingerprint::of_credential(&home.key_or_new().unwrap()).unwrap();
     let at = served.node().addresses().https[0].to_string();
     let us = Peer::new("us", pin(&ours), &[]);
     theirs.add(&us).unwrap();
     ours.add(&Peer::new("lab", pin(&theirs), &[at])).unwrap();
     let options = RemoteOptions::new(Cancel::new().unwrap());
-    let door = |home: &Home| Door::of_known(home, &home.peer("lab").unwrap().unwrap(), &options);
+    let door =
+        |home: &PeersDir| Door::of_known(home, &home.peer("lab").unwrap().unwrap(), &options);
     let door = door(&ours).unwrap();
     let file = std::path::Path::new("file");
     door.stat(file).unwrap();
     let grant = door.grant(file).unwrap();
     let (from, key) = door.place().unwrap();
     let drawn = || {
-        let other = Door::with_grant(&from, key, &grant, (&options, &Idle::default())).unwrap();
+        let other = Door::with_grant(&from, key, &grant, (&options, &DoorPool::default())).unwrap();
         other.read(file, &Extents::from(0..1000), 1, &Nowhere)
     };
     drawn().unwrap();
@@ -327,7 +328,7 @@ fn changes_are_told_with_their_author() {
     let served = lab.node(&[]);
     let door = lab.anonymous(&served);
     let sink = door.write(Path::new("put-f"), &Write::default()).unwrap();
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     door.rename(Path::new("put-f"), Path::new("put-g")).unwrap();
     door.remove(Path::new("put-g"), RemovalKind::File).unwrap();
     log::has(&[

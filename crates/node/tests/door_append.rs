@@ -5,7 +5,8 @@ mod common;
 
 use common::{Scratch, Served, lab::Lab};
 use godwit_store::{
-    Error, Finished, Given, Result, Set, Store, StoreExt, Whole, Write, WriteMode, door::Door,
+    Error, Expected, Finished, Result, Set, SmallWrite, Store, StoreExt, Write, WriteMode,
+    door::Door,
 };
 use godwit_trust::Credential;
 use std::{
@@ -68,8 +69,8 @@ fn pump(mut from: TcpStream, mut to: TcpStream, loses: &AtomicBool) {
     }
 }
 
-fn given(path: &str, (writer, seq): (u64, u64)) -> Given {
-    Given {
+fn given(path: &str, (writer, seq): (u64, u64)) -> SmallWrite {
+    SmallWrite {
         path: path.into(),
         bytes: format!("{writer}.{seq} ").into(),
         how: WriteMode::Append { writer, seq },
@@ -78,7 +79,7 @@ fn given(path: &str, (writer, seq): (u64, u64)) -> Given {
     }
 }
 
-fn append(door: &Door, given: Given) -> Result<Finished> {
+fn append(door: &Door, given: SmallWrite) -> Result<Finished> {
     let (mut next, mut told) = (Some(given), None);
     door.write_small(&mut || next.take(), &mut |_, finished| {
         told = Some(finished)
@@ -86,11 +87,11 @@ fn append(door: &Door, given: Given) -> Result<Finished> {
     told.unwrap()
 }
 
-fn append_slowly(door: &Door, given: &Given) -> Result<Finished> {
+fn append_slowly(door: &Door, given: &SmallWrite) -> Result<Finished> {
     let write = Write::with(given.how.clone());
     let sink = door.write(&given.path, &write)?;
     sink.put(godwit_core::Block::at(0, &given.bytes))?;
-    sink.finish(&Whole::default())
+    sink.finish(&Expected::default())
 }
 
 #[test] //= appending#records
@@ -136,7 +137,7 @@ fn cut_pack_of_appends_resumes() {
     let door = door(&lab, way.port);
     assert!(door.can().unwrap().append);
     let numbers = (1..=100).flat_map(|seq| (0..3).map(move |writer| (writer, seq)));
-    let sent: Vec<Given> = numbers.map(|number| given("log", number)).collect();
+    let sent: Vec<SmallWrite> = numbers.map(|number| given("log", number)).collect();
     let write = || {
         let (mut next, mut done) = (sent.iter().cloned(), 0);
         let written = door.write_small(&mut || next.next(), &mut |_, finished| {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Scratch, lab::Lab};
 use godwit_core::{Block, Extents, LEAF_BYTES};
-use godwit_store::{Error, Result, Sink, Store, StoreExt, Whole, Write};
+use godwit_store::{Error, Expected, Result, Sink, Store, StoreExt, Write};
 use std::{
     path::Path,
     sync::{
@@ -36,8 +36,8 @@ fn is_superseded<T>(result: Result<T>) -> bool {
 
 const LEAVES: u64 = 4;
 
-fn whole() -> Whole {
-    Whole::of_size(LEAVES * LEAF_BYTES)
+fn whole() -> Expected {
+    Expected::of_size(LEAVES * LEAF_BYTES)
 }
 
 /// Its request sends all the time, over connections of its own.
@@ -93,13 +93,13 @@ fn superseded_attempt_is_refused() {
         assert_eq!(new.done(), Extents::from(0..LEAF_BYTES));
         match end {
             "commit" => assert!(is_superseded(old.commit())),
-            "finish" => assert!(is_superseded(old.finish(&Whole::default()))),
+            "finish" => assert!(is_superseded(old.finish(&Expected::default()))),
             "abandon" => assert!(is_superseded(old.abandon())),
             _ => drop(old),
         }
         assert!(is_superseded(one.write(path, &attempt(1))));
         assert_eq!(new.settle().unwrap(), Extents::from(0..LEAF_BYTES));
-        new.finish(&Whole::default()).unwrap();
+        new.finish(&Expected::default()).unwrap();
     }
 }
 
@@ -121,10 +121,10 @@ fn attempts_count_per_upload() {
     for write in [&other, &uncounted] {
         let sink = door.write(Path::new("f"), write).unwrap();
         put(&*sink, 0, b'x').unwrap();
-        sink.finish(&Whole::default()).unwrap();
+        sink.finish(&Expected::default()).unwrap();
     }
     put(&*counted, 0, b'c').unwrap();
-    counted.finish(&Whole::default()).unwrap();
+    counted.finish(&Expected::default()).unwrap();
     // A client without attempt numbers is not waited for.
     let held = Write {
         attempt: 0,
@@ -150,7 +150,7 @@ fn published_attempt_leaves_nothing_in_tree() {
     let (path, write) = (Path::new("f"), attempt(1));
     let sink = lab.anonymous(&served).write(path, &write).unwrap();
     put(&*sink, 0, b'x').unwrap();
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     let names = std::fs::read_dir(served.scratch.path()).unwrap();
     let names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
     assert_eq!(names, ["f"]);

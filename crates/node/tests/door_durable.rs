@@ -5,7 +5,7 @@ mod common;
 
 use common::{lab::Lab, needs};
 use godwit_core::Block;
-use godwit_store::{Error, Store, StoreExt, Whole, Write};
+use godwit_store::{Error, Expected, Store, StoreExt, Write};
 use std::{env, fs, io::Write as _, net::TcpListener, path::Path, process::Command, thread};
 
 /// The one whose calls are noted: run by the test below only.
@@ -29,7 +29,7 @@ fn child() {
     mark("commit");
     sink.commit().unwrap();
     mark("finish");
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     mark("flush");
     door.flush(Path::new("f")).unwrap();
     mark("push");

@@ -12,7 +12,7 @@ use common::{
     until,
 };
 use godwit_core::{Block, Digest, Extents};
-use godwit_store::{Error, Result, Sink, Store, StoreExt, Whole, Write as Upload, WriteMode};
+use godwit_store::{Error, Expected, Result, Sink, Store, StoreExt, Write as Upload, WriteMode};
 use godwit_trust::{Credential, lab::Issue};
 use godwit_wire::door::pack::{self, FrameKind};
 use std::{
@@ -592,11 +592,11 @@ fn sent(
     Ok(sink)
 }
 
-fn all_of(bytes: &[u8]) -> Whole {
-    Whole {
+fn all_of(bytes: &[u8]) -> Expected {
+    Expected {
         size: Some(bytes.len() as u64),
         digest: Some(Digest::of(godwit_core::Algorithm::Blake3, bytes)),
-        ..Whole::default()
+        ..Expected::default()
     }
 }
 

@@ -11,8 +11,8 @@ use common::{
 };
 use godwit_core::{Block, Chain, Extents};
 use godwit_store::{
-    Error, Result, Sink, SinkExt, Store, StoreExt, Take, Whole, Write as Upload, channel::Cancel,
-    door::Door,
+    BlockWriter, Error, Expected, Result, Sink, SinkExt, Store, StoreExt, Write as Upload,
+    channel::Cancel, door::Door,
 };
 use godwit_trust::Credential;
 use godwit_wire::door::{
@@ -307,7 +307,7 @@ fn listings_lead_nowhere_else() {
 #[derive(Default)]
 struct Kept(Mutex<Vec<(u64, Vec<u8>)>>);
 
-impl Take for Kept {
+impl BlockWriter for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut kept = self.0.lock().unwrap();
         kept.push((block.offset, block.bytes.to_vec()));
@@ -519,7 +519,7 @@ fn uploads_end_whatever_is_said_of_them() {
             },
             |door| {
                 let sink = sent(door)?;
-                sink.finish(&Whole::default()).map(drop)
+                sink.finish(&Expected::default()).map(drop)
             },
         )
     };

@@ -5,7 +5,7 @@ mod common;
 
 use common::{PATIENCE, Served, asking::Asking};
 use godwit_core::Block;
-use godwit_store::{RemoteOptions, Sink, Store, Whole, Write, channel::Cancel, door::Door};
+use godwit_store::{Expected, RemoteOptions, Sink, Store, Write, channel::Cancel, door::Door};
 use godwit_trust::{Credential, Peer};
 use std::{
     net::SocketAddr,
@@ -84,7 +84,7 @@ fn an_upload_goes_on_between_its_requests() {
     let small = Asking::at(at).ask("POST", "/.godwit/v1/write", &[], Vec::new());
     assert_eq!(small.status, 503, "{}", small.refusal());
     put(&*sink, PIECE as u64);
-    let whole = Whole::of_size(2 * PIECE as u64);
+    let whole = Expected::of_size(2 * PIECE as u64);
     let ended = ending(served);
     sink.finish(&whole).unwrap();
     assert!(!export.join("g").exists());

@@ -8,7 +8,7 @@ use godwit_core::Extents;
 use godwit_store::{
     Error, Sink, SinkExt, Stat, Store, Write,
     channel::Cancel,
-    door::{Sent, words::Said},
+    door::{RequestBody, words::CallForm},
 };
 use godwit_trust::{Credential, lab::Issue};
 use godwit_wire::door::{
@@ -68,11 +68,13 @@ impl Source {
                     to.try_send(begun.concat().into()).unwrap();
                     *kept.lock().unwrap() = Some(to);
                     let head = head.header("content-type", PACK_TYPE);
-                    return head.body(Sent::Stream(stream)).unwrap();
+                    return head.body(RequestBody::Stream(stream)).unwrap();
                 }
             };
-            head.body(Sent::whole([lines.write(), Line::End.write()].concat()))
-                .unwrap()
+            head.body(RequestBody::whole(
+                [lines.write(), Line::End.write()].concat(),
+            ))
+            .unwrap()
         }));
         Self { fake, asked, more }
     }

@@ -6,11 +6,11 @@ mod common;
 use common::{PATIENCE, Scratch, Served, until};
 use godwit_core::{Algorithm, Digest, Extents, Fault};
 use godwit_store::{
-    Error, RemoteOptions, SinkExt, Store, Whole, Write, channel::Cancel, check, door::Door,
+    Error, Expected, RemoteOptions, SinkExt, Store, Write, channel::Cancel, check, door::Door,
 };
 use godwit_trust::{
-    Authorities, Credential, Home, Peer,
-    door::{self, Fingerprint, Wanted},
+    Authorities, Credential, Peer, PeersDir,
+    door::{self, Fingerprint, WantedHost},
     lab,
 };
 use std::{
@@ -38,7 +38,7 @@ struct KeyHolder {
 impl KeyHolder {
     fn new() -> Self {
         let scratch = Scratch::new();
-        let key = Home::at(&scratch.path().join("state")).key_or_new();
+        let key = PeersDir::at(&scratch.path().join("state")).key_or_new();
         Self {
             key: key.unwrap(),
             scratch,
@@ -49,8 +49,8 @@ impl KeyHolder {
         self.scratch.path().join("state")
     }
 
-    fn home(&self) -> Home {
-        Home::at(&self.state())
+    fn home(&self) -> PeersDir {
+        PeersDir::at(&self.state())
     }
 
     fn print(&self) -> Fingerprint {
@@ -156,7 +156,7 @@ struct Raw {
 impl Raw {
     fn to(at: SocketAddr, who: &Credential, pin: Fingerprint) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let wanted = Wanted::Key(pin);
+        let wanted = WantedHost::Key(pin);
         let stream = runtime.block_on(async {
             let socket = TcpStream::connect(at).await.unwrap();
             let ssl = door::visit(who, &wanted, "relay").unwrap();
@@ -218,7 +218,7 @@ fn hello(pin: Fingerprint) -> Vec<u8> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
-        let ssl = door::visit(&Credential::nobody(), &Wanted::Key(pin), "x").unwrap();
+        let ssl = door::visit(&Credential::nobody(), &WantedHost::Key(pin), "x").unwrap();
         let mut stream = SslStream::new(ssl, ours).unwrap();
         let _ = timeout(Duration::from_millis(1), Pin::new(&mut stream).connect()).await;
         let mut said = vec![0; 1 << 16];
@@ -325,9 +325,9 @@ fn nodes_draw_from_those_that_are_hidden() {
         let want = Extents::from(0..bytes.len() as u64);
         let drawn = sink.draw(&scene.door(), "f".as_ref(), &want, 4, &|_| ());
         assert!(drawn.unwrap().is_some(), "both are nodes");
-        let whole = Whole {
+        let whole = Expected {
             size,
-            ..Whole::default()
+            ..Expected::default()
         };
         let finished = sink.finish(&whole).unwrap();
         let digest = Digest::of(Algorithm::Blake3, &bytes);

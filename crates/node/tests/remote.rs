@@ -7,8 +7,8 @@ mod common;
 use common::Served;
 use godwit_core::Url;
 use godwit_store::{
-    Entry, Given, Remote, RemoteOptions, RemovalKind, Store, StoreExt, WriteMode, channel::Cancel,
-    check,
+    Entry, Remote, RemoteOptions, RemovalKind, SmallWrite, Store, StoreExt, WriteMode,
+    channel::Cancel, check,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -43,7 +43,7 @@ fn names_with_line_ends_go_both_ways() {
     let served = Served::new();
     let store = open(&served);
     for name in ["new\nline", "cr\rx", "\n", "a\n250 b"] {
-        let mut given = Some(Given {
+        let mut given = Some(SmallWrite {
             path: name.into(),
             bytes: name.into(),
             how: WriteMode::New,

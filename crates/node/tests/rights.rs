@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Client, Scratch, Served, until};
-use godwit_trust::{DEEDS, Deed, Rights};
+use godwit_trust::{PERMISSIONS, Permission, Rights};
 use std::{
     collections::BTreeSet,
     fs,
@@ -16,12 +16,12 @@ use std::{
 /// The rights that a command needs: all of these, or any right on one place.
 #[derive(Clone, Copy, Debug)]
 enum Needs {
-    All(&'static [(Deed, &'static str)]),
+    All(&'static [(Permission, &'static str)]),
     Any(&'static str),
 }
 
-use Deed::{Create, Delete, List, Read, Write};
 use Needs::{All, Any};
+use Permission::{Create, Delete, List, Read, Write};
 
 /// How a command is sent.
 #[derive(Clone, Copy, Debug)]
@@ -229,8 +229,8 @@ impl World {
 }
 
 /// Rules that allow these deeds in these places.
-fn allowing(deeds: &[(Deed, &str)]) -> String {
-    let rule = |(deed, under): &(Deed, &str)| {
+fn allowing(deeds: &[(Permission, &str)]) -> String {
+    let rule = |(deed, under): &(Permission, &str)| {
         let deed = deed.as_str();
         format!("[[rule]]\nwho = \"anyone\"\nmay = \"{deed}\"\nunder = \"{under}\"\n")
     };
@@ -238,7 +238,7 @@ fn allowing(deeds: &[(Deed, &str)]) -> String {
 }
 
 /// Rules that allow everything but this.
-fn all_but((deed, under): (Deed, &str)) -> String {
+fn all_but((deed, under): (Permission, &str)) -> String {
     let deed = deed.as_str();
     format!(
         "[[rule]]\nwho = \"anyone\"\nnever = \"{deed}\"\nunder = \"{under}\"\n\
@@ -246,7 +246,7 @@ fn all_but((deed, under): (Deed, &str)) -> String {
     )
 }
 
-fn is_allowed(rules: &str, deed: Deed, path: &str) -> bool {
+fn is_allowed(rules: &str, deed: Permission, path: &str) -> bool {
     let rights = Rights::parse(rules).unwrap();
     rights.decide(None, deed, Path::new(path)).allowed
 }
@@ -262,7 +262,7 @@ fn each_command_needs_exactly_its_rights() {
                 rules.extend(deeds.iter().map(|&deed| (all_but(deed), false)));
             }
             Any(path) => {
-                rules.extend(DEEDS.map(|deed| (allowing(&[(deed, path)]), true)));
+                rules.extend(PERMISSIONS.map(|deed| (allowing(&[(deed, path)]), true)));
                 rules.push((allowing(&[(Read, "/elsewhere")]), false));
             }
         }
@@ -272,7 +272,9 @@ fn each_command_needs_exactly_its_rights() {
                 All(deeds) => deeds
                     .iter()
                     .all(|&(deed, path)| is_allowed(&rules, deed, path)),
-                Any(path) => DEEDS.iter().any(|&deed| is_allowed(&rules, deed, path)),
+                Any(path) => PERMISSIONS
+                    .iter()
+                    .any(|&deed| is_allowed(&rules, deed, path)),
             };
             assert_eq!(
                 explained, goes,

@@ -6,7 +6,7 @@ mod common;
 use common::{Client, PATIENCE, Scratch, Served, bytes, commas, data_to};
 use godwit_store::Flow;
 use godwit_trust::{
-    Authorities, Channel, Context, Credential, Expect, KeyKind, Opened,
+    Authorities, Channel, Context, Credential, Expect, KeyKind, Unsealed,
     lab::{Ca, Issue, write_pair},
     new_token, password_line,
 };
@@ -342,11 +342,11 @@ fn tls_data_ends_with_close_notify() {
     let (mut plain, mut piece) = (Vec::new(), vec![0; 16 << 10]);
     let last = loop {
         match channel.open(&mut piece).unwrap() {
-            Opened::Bytes(count) => plain.extend_from_slice(&piece[..count]),
+            Unsealed::Bytes(count) => plain.extend_from_slice(&piece[..count]),
             other => break other,
         }
     };
-    assert_eq!(last, Opened::End);
+    assert_eq!(last, Unsealed::End);
     assert!(plain == bytes(3_000_000));
     assert!(client.line().unwrap().starts_with("226"));
 }

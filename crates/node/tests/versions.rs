@@ -8,7 +8,7 @@ use common::{Served, asking::Asking, faking::Fake};
 use godwit_core::Extents;
 use godwit_store::{
     Error, Nowhere, Result, Space, Store, StoreExt,
-    door::{Door, Sent},
+    door::{Door, RequestBody},
 };
 use godwit_wire::door::{PACK_TYPE, ROOT, speaker::Speaker};
 use hyper::Response;
@@ -24,7 +24,7 @@ struct Says {
 }
 
 impl Says {
-    fn answer(self) -> Response<Sent> {
+    fn answer(self) -> Response<RequestBody> {
         let head = Response::builder()
             .status(self.status)
             .header("godwit-request", "1")
@@ -33,7 +33,7 @@ impl Says {
             Some(server) => head.header("server", server),
             None => head,
         };
-        head.body(Sent::whole(self.lines)).unwrap()
+        head.body(RequestBody::whole(self.lines)).unwrap()
     }
 
     /// It, as our client sees it. Kept for as long as the test runs.

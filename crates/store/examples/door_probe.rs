@@ -7,7 +7,9 @@
 #![allow(clippy::unwrap_used)] // its user reads where it panicked
 
 use godwit_core::{Block, Extents, Url};
-use godwit_store::{RemoteOptions, Result, Store, Take, Trust, channel::Cancel, door::Door};
+use godwit_store::{
+    BlockWriter, RemoteOptions, Result, Store, TrustOptions, channel::Cancel, door::Door,
+};
 use godwit_trust::{Authorities, Credential};
 use std::{
     env,
@@ -57,10 +59,10 @@ fn main() {
 /// Opens a node as the command line does; no call is made yet.
 fn open(url: &Url) -> Door {
     let options = RemoteOptions {
-        trust: Trust {
+        trust: TrustOptions {
             credential: Credential::discover().unwrap(),
             authorities: Some(Authorities::discover().unwrap()),
-            ..Trust::default()
+            ..TrustOptions::default()
         },
         ..RemoteOptions::new(Cancel::new().unwrap())
     };
@@ -120,7 +122,7 @@ fn stat(door: &Door, names: &[PathBuf]) -> f64 {
 #[derive(Default)]
 struct Came(Mutex<Vec<(u64, Vec<u8>)>>);
 
-impl Take for Came {
+impl BlockWriter for Came {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0
             .lock()

@@ -1,6 +1,6 @@
 //! The promises of every store, as a suite that runs on any implementation.
 //!
-//! A check is a function on an empty store. The store must refuse all that its abilities ([`Can`]) lack, with an
+//! A check is a function on an empty store. The store must refuse all that its abilities ([`Capabilities`]) lack, with an
 //! error and without a trace.
 
 mod again;
@@ -12,8 +12,8 @@ mod publish;
 mod tree;
 
 use crate::{
-    Can, Entry, Error, Finished, Read, Result, Set, Sink, Stat, Store, Take, Whole, Write,
-    WriteMode,
+    BlockWriter, Capabilities, Entry, Error, Expected, Finished, Read, Result, Set, Sink, Stat,
+    Store, Write, WriteMode,
 };
 use again::{put_again, put_again_after_a_resume, put_again_after_commit, shorter_than_put};
 use append::{
@@ -58,7 +58,7 @@ pub fn all(make: &dyn Fn() -> Box<dyn Store>) {
 }
 
 /// Every check, with its name.
-pub const CHECKS: &[(&str, Check)] = &[
+pub const CHECKS: &[(&str, SuiteCheck)] = &[
     ("a file comes back as it was written", a_file_comes_back),
     ("an empty file is a file", an_empty_file),
     ("parts are read, and nothing beyond the end", parts_are_read),
@@ -138,15 +138,15 @@ pub const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// One check.
-pub type Check = fn(&dyn Store, &Can);
+pub type SuiteCheck = fn(&dyn Store, &Capabilities);
 
-fn refusals(store: &dyn Store, can: &Can) {
+fn refusals(store: &dyn Store, can: &Capabilities) {
     let refused =
         |done: bool, can: bool, what: &str| assert!(can || !done, "{what}: it said it cannot");
     let write_as = |how: WriteMode| {
         let sink = store.write(p("refused"), &Write::with(how))?;
         sink.put(Block::at(0, b"x"))?;
-        sink.finish(&Whole::default())
+        sink.finish(&Expected::default())
     };
     refused(
         write_as(WriteMode::Replace(None)).is_ok(),
@@ -217,8 +217,8 @@ fn put(sink: &dyn Sink, offset: u64, bytes: &[u8]) {
     sink.put(Block { offset, bytes }).expect("put");
 }
 
-fn whole(bytes: &[u8]) -> Whole {
-    Whole::of_size(bytes.len() as u64)
+fn whole(bytes: &[u8]) -> Expected {
+    Expected::of_size(bytes.len() as u64)
 }
 
 fn all_of(bytes: &[u8]) -> Extents {
@@ -351,7 +351,7 @@ impl Got {
     }
 }
 
-impl Take for Got {
+impl BlockWriter for Got {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0.lock().push((block.offset, block.bytes.to_vec()));
         Ok(())
@@ -361,7 +361,7 @@ impl Take for Got {
 /// Has no room for the third block.
 struct Full;
 
-impl Take for Full {
+impl BlockWriter for Full {
     fn put(&self, block: Block<'_>) -> Result<()> {
         match block.offset {
             0..3_000_000 => Ok(()),

@@ -23,12 +23,13 @@ mod was;
 pub use partial::Partial;
 
 use crate::{
-    Can, Entry, EntryKind, Error, Finished, Given, Next, Read, RemovalKind, Result, Set, Sink,
-    Small, Space, Stat, Store, Take, Told, Walk, Write, WriteMode, Xattrs, channel::Watch,
+    BlockWriter, Capabilities, Entry, EntryKind, Error, Finished, NextFile, Read, RemovalKind,
+    Result, Set, Sink, Small, SmallResult, SmallWrite, Space, Stat, Store, Walk, Write, WriteMode,
+    Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
-use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, Open, Over, Root};
-use known::Known;
+use godwit_sys::{self as sys, Account, Attributes, Folder, Meta, OpenMode, Overwrite, Root};
+use known::KnownHashes;
 use ledger::{Carried, Doomed};
 use parking_lot::Mutex;
 use std::{
@@ -44,7 +45,7 @@ use std::{
 
 /// A directory of this machine, opened for one user. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Dir(Arc<Inner>);
+pub struct Dir(Arc<DirInner>);
 
 /// The rights with which names are looked up and files opened.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +61,10 @@ pub enum Opener {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct DirInner {
     root: Root,
     identity: String,
-    known: Known,
+    known: KnownHashes,
     /// When each directory was last searched for old notes; `None`: a node does that.
     tidied: Option<Mutex<HashMap<PathBuf, Instant>>>,
     /// The directory for notes of publications; `None`: beside the files.
@@ -86,10 +87,10 @@ impl Dir {
                 ));
             }
         };
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(DirInner {
             root,
             identity: identity.into(),
-            known: Known::default(),
+            known: KnownHashes::default(),
             tidied: None,
             notes: None,
         })))
@@ -151,7 +152,7 @@ impl Dir {
     pub fn spool(&self, path: &Path) -> Result<File> {
         let folder = self.0.place_of_file(path)?.folder;
         let name = partial::passing_name();
-        let made = folder.open(&name, Open::CreateNew, 0o600);
+        let made = folder.open(&name, OpenMode::CreateNew, 0o600);
         made.and_then(|file| folder.remove_file(&name).map(|()| file))
             .map_err(|e| wrong(path, e))
     }
@@ -168,7 +169,7 @@ impl Dir {
 
     /// Renames as [`Store::rename`] does; the new name must be free.
     pub fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.rename(from, to, Over::Nothing)
+        self.0.rename(from, to, Overwrite::Nothing)
     }
 
     /// Hands a file to another group, as far as the kernel permits.
@@ -207,8 +208,8 @@ impl Dir {
 }
 
 impl Store for Dir {
-    fn can(&self) -> Result<Can> {
-        Ok(Can {
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities {
             any_order: true,
             again: true,
             in_place: true,
@@ -239,7 +240,13 @@ impl Store for Dir {
         self.0.list(path, each)
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
         self.0.read(path, want, streams, into)
     }
 
@@ -277,7 +284,7 @@ impl Store for Dir {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.rename(from, to, Over::Anything)
+        self.0.rename(from, to, Overwrite::Anything)
     }
 
     fn mkdir(&self, path: &Path) -> Result<()> {
@@ -296,7 +303,7 @@ impl Store for Dir {
         }
         place::not_reserved(path)?;
         if let Some(length) = set.length {
-            let file = inner.file(path, Open::ChangeUnread, 0)?;
+            let file = inner.file(path, OpenMode::ChangeUnread, 0)?;
             regular(path, &sys::meta(&file).map_err(|e| wrong(path, e))?)?;
             file.set_len(length).map_err(|e| wrong(path, e))?;
         }
@@ -353,7 +360,11 @@ impl crate::Batch for Dir {
         self.0.hidden(path)
     }
 
-    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+    fn read_small(
+        &self,
+        next: &mut NextFile<'_, PathBuf>,
+        each: &mut SmallResult<'_, Small>,
+    ) -> Result<()> {
         while let Some(path) = next() {
             let small = self.0.read_one(&path);
             each(path, small);
@@ -361,11 +372,15 @@ impl crate::Batch for Dir {
         Ok(())
     }
 
-    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
-        let (mut last, mut behind) = (small::Last::default(), None);
+    fn write_small(
+        &self,
+        next: &mut NextFile<'_, SmallWrite>,
+        each: &mut SmallResult<'_, Finished>,
+    ) -> Result<()> {
+        let (mut last, mut behind) = (small::LastFolder::default(), None);
         while let Some(given) = behind.take().or_else(&mut *next) {
             if append::writer_of(&given).is_some() {
-                let mut run = append::Run::of(given, next);
+                let mut run = append::AppendRun::of(given, next);
                 behind = run.behind.take();
                 run.write(&self.0, each);
                 continue;
@@ -422,7 +437,7 @@ impl Dir {
     }
 }
 
-impl Inner {
+impl DirInner {
     /// Returns the directory that `path` is, or is in.
     fn folder_around(&self, path: &Path) -> io::Result<Folder> {
         match self.root.folder(path) {
@@ -433,7 +448,7 @@ impl Inner {
         }
     }
 
-    fn rename(&self, from: &Path, to: &Path, over: Over) -> Result<()> {
+    fn rename(&self, from: &Path, to: &Path, over: Overwrite) -> Result<()> {
         let (source, old) = self.place(from)?;
         let (target, new) = self.place(to)?;
         self.rename_with_ledger((&source, &old), (&target, &new), over)
@@ -454,10 +469,10 @@ impl Inner {
         &self,
         (source, old): (&Folder, &OsStr),
         (target, new): (&Folder, &OsStr),
-        over: Over,
+        over: Overwrite,
     ) -> io::Result<()> {
         let meta = source.meta(old)?;
-        if meta.kind != sys::Kind::File {
+        if meta.kind != sys::FileKind::File {
             return source.rename(old, target, new, over);
         }
         let replaced = target.meta(new).ok().filter(|is| is.inode != meta.inode);
@@ -475,7 +490,7 @@ impl Inner {
     }
 
     /// Opens a file by its path.
-    fn file(&self, path: &Path, how: Open, mode: u32) -> Result<File> {
+    fn file(&self, path: &Path, how: OpenMode, mode: u32) -> Result<File> {
         self.root.file(path, how, mode).map_err(|e| wrong(path, e))
     }
 }
@@ -483,7 +498,7 @@ impl Inner {
 /// Tells whether a name can be made in a directory, by making one.
 fn is_open(folder: &Folder) -> bool {
     let name = partial::passing_name();
-    let made = folder.open(&name, Open::CreateNew, 0o600);
+    let made = folder.open(&name, OpenMode::CreateNew, 0o600);
     made.is_ok() && folder.remove_file(&name).is_ok()
 }
 
@@ -524,12 +539,12 @@ fn of_xattrs(path: &Path, cause: io::Error) -> Error {
 /// not block.
 fn regular(path: &Path, meta: &Meta) -> Result<()> {
     let is = match meta.kind {
-        sys::Kind::File => return Ok(()),
-        sys::Kind::Directory => return Err(Error::directory(path)),
-        sys::Kind::Pipe => "a pipe",
-        sys::Kind::Socket => "a socket",
-        sys::Kind::Device => "a device",
-        sys::Kind::Link | sys::Kind::Unknown => "not a file",
+        sys::FileKind::File => return Ok(()),
+        sys::FileKind::Directory => return Err(Error::directory(path)),
+        sys::FileKind::Pipe => "a pipe",
+        sys::FileKind::Socket => "a socket",
+        sys::FileKind::Device => "a device",
+        sys::FileKind::Link | sys::FileKind::Unknown => "not a file",
     };
     Err(Error::bad_name(path, format!("is {is}")))
 }
@@ -537,9 +552,9 @@ fn regular(path: &Path, meta: &Meta) -> Result<()> {
 fn stat(meta: &Meta, target: Option<PathBuf>) -> Stat {
     Stat {
         kind: match meta.kind {
-            sys::Kind::File => EntryKind::File,
-            sys::Kind::Directory => EntryKind::Directory,
-            sys::Kind::Link => EntryKind::Link,
+            sys::FileKind::File => EntryKind::File,
+            sys::FileKind::Directory => EntryKind::Directory,
+            sys::FileKind::Link => EntryKind::Link,
             _ => EntryKind::Other,
         },
         size: meta.size,

@@ -6,7 +6,7 @@ pub use refused::refused;
 
 use godwit_core::{Extents, Fault, Kind, Scheme, Url};
 use godwit_sys::why;
-use godwit_trust::{Error as TrustError, Ours};
+use godwit_trust::{CertificateOwner, Error as TrustError};
 use std::{
     io,
     os::unix::ffi::OsStrExt,
@@ -100,7 +100,7 @@ godwit_core::errors! {
             host: String,
             said: String,
             /// The kind of credential that the server was shown.
-            by: Shown
+            by: LoginCredential
         } => login, Login;
         /// Either side did not prove to the other who it is.
         #[error("{host}: {cause}")]
@@ -134,7 +134,7 @@ godwit_core::errors! {
 /// The kind of credential of a login.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub enum Shown {
+pub enum LoginCredential {
     Password,
     Certificate,
     Ticket,
@@ -293,7 +293,7 @@ impl Error {
     /// Tells whether every use of our credential fails too, until the user renews it.
     pub fn is_of_our_proof(&self) -> bool {
         let is_expired = |cause: &TrustError| match cause {
-            TrustError::Expired { ours, .. } => *ours == Ours::Yes,
+            TrustError::Expired { ours, .. } => *ours == CertificateOwner::Us,
             _ => false,
         };
         match self {
@@ -388,16 +388,16 @@ impl Error {
 }
 
 /// Returns what to look at when a server lets us not in, and does not say why.
-fn to_log_in(by: Shown) -> &'static str {
+fn to_log_in(by: LoginCredential) -> &'static str {
     match by {
-        Shown::Certificate => {
+        LoginCredential::Certificate => {
             "see what was shown: godwit proxy info; the server must have an account for that name, \
              and its authority not have revoked it"
         }
-        Shown::Ticket => {
+        LoginCredential::Ticket => {
             "see what was shown: klist; the server must take tickets, and have an account for that principal"
         }
-        Shown::Password => "check user name and password, in the URL or in ~/.netrc",
+        LoginCredential::Password => "check user name and password, in the URL or in ~/.netrc",
     }
 }
 

@@ -2,8 +2,8 @@
 //! servers do, but when a test wants it.
 
 use crate::{
-    Entry, Error, Facets, Finished, Read, Result, Sink, Stat, Store, StoreExt, Take, Transit,
-    Volume, Whole, Write, forward,
+    BlockWriter, Entry, Error, Expected, Facets, Finished, Read, Result, Sink, Stat, Store,
+    StoreExt, Transit, Volume, Write, forward,
 };
 use godwit_core::{Block, Extents};
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use std::{
 #[derive(Debug)]
 pub struct Faulty<S> {
     inner: S,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 /// A fault to inject. Bytes are counted over all files, separately for each direction.
@@ -53,9 +53,9 @@ pub enum Defect {
 impl<S: Store> Faulty<S> {
     /// Returns a store with these troubles before it.
     pub fn new(inner: S, plan: impl IntoIterator<Item = Defect>) -> Self {
-        let plan = Plan {
+        let plan = FaultPlan {
             troubles: Mutex::new(plan.into_iter().collect()),
-            ..Plan::default()
+            ..FaultPlan::default()
         };
         Self {
             inner,
@@ -119,14 +119,14 @@ impl<S: Store> Faulty<S> {
 }
 
 #[derive(Debug, Default)]
-struct Plan {
+struct FaultPlan {
     troubles: Mutex<Vec<Defect>>,
     verbs: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
 }
 
-impl Plan {
+impl FaultPlan {
     /// Takes the first trouble that `is` it.
     fn take(&self, is: impl Fn(&Defect) -> bool) -> Option<Defect> {
         let mut troubles = self.troubles.lock();
@@ -157,19 +157,18 @@ impl Plan {
     fn pass(
         &self,
         block: Block<'_>,
-        way: Way,
+        way: FaultySide,
         put: &dyn Fn(Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let counter = match way {
-            Way::Read => &self.read_bytes,
-            Way::Write => &self.written_bytes,
+            FaultySide::Read => &self.read_bytes,
+            FaultySide::Write => &self.written_bytes,
         };
         let before = counter.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
         let here = before..before + block.bytes.len() as u64;
         let flip = |t: &Defect| match (t, way) {
-            (Defect::FlipsRead(at), Way::Read) | (Defect::FlipsWrite(at), Way::Write) => {
-                block.range().contains(at)
-            }
+            (Defect::FlipsRead(at), FaultySide::Read)
+            | (Defect::FlipsWrite(at), FaultySide::Write) => block.range().contains(at),
             _ => false,
         };
         if let Some(Defect::FlipsRead(at) | Defect::FlipsWrite(at)) = self.take(flip) {
@@ -178,9 +177,8 @@ impl Plan {
             return put(Block::at(block.offset, &bytes));
         }
         let lose = |t: &Defect| match (t, way) {
-            (Defect::LosesReadAt(at), Way::Read) | (Defect::LosesWriteAt(at), Way::Write) => {
-                here.contains(at)
-            }
+            (Defect::LosesReadAt(at), FaultySide::Read)
+            | (Defect::LosesWriteAt(at), FaultySide::Write) => here.contains(at),
             _ => false,
         };
         if let Some(Defect::LosesReadAt(at) | Defect::LosesWriteAt(at)) = self.take(lose) {
@@ -191,7 +189,7 @@ impl Plan {
             return Err(lost("moving bytes"));
         }
         let room = self.troubles.lock().iter().find_map(|t| match t {
-            Defect::FullAt(room) if way == Way::Write && here.end > *room => Some(*room),
+            Defect::FullAt(room) if way == FaultySide::Write && here.end > *room => Some(*room),
             _ => None,
         });
         if room.is_some() {
@@ -203,7 +201,7 @@ impl Plan {
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Way {
+enum FaultySide {
     Read,
     Write,
 }
@@ -233,7 +231,13 @@ impl<S: Store> Store for Faulty<S> {
         })
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
         self.plan.verb("read")?;
         let read = self.inner.read(
             path,
@@ -253,7 +257,7 @@ impl<S: Store> Store for Faulty<S> {
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
         self.plan.verb("write")?;
         let sink = self.inner.write(path, write)?;
-        Ok(Box::new(Taking {
+        Ok(Box::new(FaultySink {
             plan: Arc::clone(&self.plan),
             path: path.into(),
             sink,
@@ -272,33 +276,33 @@ impl<S: Store> Volume for Faulty<S> {
 
 /// Stands between a read and whom it is for.
 struct Passing<'a> {
-    plan: &'a Plan,
-    into: &'a dyn Take,
+    plan: &'a FaultPlan,
+    into: &'a dyn BlockWriter,
 }
 
-impl Take for Passing<'_> {
+impl BlockWriter for Passing<'_> {
     forward!(self, self.into; said);
 
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.plan
-            .pass(block, Way::Read, &|block| self.into.put(block))
+            .pass(block, FaultySide::Read, &|block| self.into.put(block))
     }
 }
 
 /// Stands before a sink of the store.
-struct Taking {
-    plan: Arc<Plan>,
+struct FaultySink {
+    plan: Arc<FaultPlan>,
     path: PathBuf,
     sink: Box<dyn Sink>,
 }
 
-impl Take for Taking {
+impl BlockWriter for FaultySink {
     forward!(self, self.sink; said);
 
     fn put(&self, block: Block<'_>) -> Result<()> {
         let passed = self
             .plan
-            .pass(block, Way::Write, &|block| self.sink.put(block));
+            .pass(block, FaultySide::Write, &|block| self.sink.put(block));
         passed.map_err(|error| match error {
             Error::NoSpace { said, .. } => Error::no_space(self.path.clone(), said),
             other => other,
@@ -306,10 +310,10 @@ impl Take for Taking {
     }
 }
 
-impl Sink for Taking {
+impl Sink for FaultySink {
     forward!(self, self.sink; done settle commit abandon sink_facets);
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         if self.plan.take(|t| *t == Defect::LosesPublish).is_some() {
             return Err(lost("asking to publish"));
         }
@@ -343,7 +347,7 @@ mod tests {
     #[derive(Default)]
     struct Got(Mutex<Vec<u8>>);
 
-    impl Take for Got {
+    impl BlockWriter for Got {
         fn put(&self, block: Block<'_>) -> Result<()> {
             self.0.lock().extend_from_slice(block.bytes);
             Ok(())
@@ -354,7 +358,7 @@ mod tests {
         let memory = Memory::new();
         let sink = memory.write(Path::new("file"), &Write::default()).unwrap();
         sink.put(Block { offset: 0, bytes }).unwrap();
-        sink.finish(&Whole::default()).unwrap();
+        sink.finish(&Expected::default()).unwrap();
         memory
     }
 

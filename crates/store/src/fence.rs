@@ -7,8 +7,8 @@
 //! ends. So are the requests to refuse, since each arrives by a connection of this process.
 
 use crate::{
-    Error, Finished, LocalFile, Read, Result, Sink, SinkExt, Store, Take, TakeExt, Whole,
-    channel::Watch,
+    BlockWriter, BlockWriterExt, Error, Expected, Finished, LocalFile, Read, Result, Sink, SinkExt,
+    Store, channel::Watch,
 };
 use godwit_core::{Block, Chain, Extents};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -27,12 +27,12 @@ use std::{
 
 /// The attempts at all uploads of a store that count them. `K` names an upload.
 #[derive(Debug)]
-pub(crate) struct Fences<K>(Mutex<Known<K>>);
+pub(crate) struct Fences<K>(Mutex<LatestAttempts<K>>);
 
 /// When `young` is full, idle uploads of `old` are forgotten, and `young` becomes `old`. An upload that ended long
 /// ago has no request in flight.
 #[derive(Debug)]
-struct Known<K> {
+struct LatestAttempts<K> {
     young: HashMap<K, Latest>,
     old: HashMap<K, Latest>,
 }
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Gate {
 
 impl<K> Default for Fences<K> {
     fn default() -> Self {
-        Self(Mutex::new(Known {
+        Self(Mutex::new(LatestAttempts {
             young: HashMap::new(),
             old: HashMap::new(),
         }))
@@ -136,7 +136,7 @@ impl<K: Clone + Eq + Hash> Fences<K> {
     }
 }
 
-impl<K: Eq + Hash> Known<K> {
+impl<K: Eq + Hash> LatestAttempts<K> {
     fn take(&mut self, key: &K) -> Option<Latest> {
         if self.young.len() >= GENERATION_MAX {
             let old = std::mem::take(&mut self.young);
@@ -233,7 +233,7 @@ impl Drop for Fenced {
     }
 }
 
-impl Take for Fenced {
+impl BlockWriter for Fenced {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.with(|sink| sink.put(block))
     }
@@ -264,7 +264,7 @@ impl Sink for Fenced {
         self.with(|sink| sink.commit())
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         self.end(|sink| sink.finish(whole))
     }
 
@@ -359,12 +359,12 @@ mod tests {
     }
 
     /// A sink whose puts wait for a signal.
-    struct Held {
+    struct HeldSink {
         entered: mpsc::Sender<()>,
         go: Mutex<mpsc::Receiver<()>>,
     }
 
-    impl Take for Held {
+    impl BlockWriter for HeldSink {
         fn put(&self, _: Block<'_>) -> Result<()> {
             self.entered.send(()).unwrap();
             self.go.lock().recv().unwrap();
@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    impl Sink for Held {
+    impl Sink for HeldSink {
         fn done(&self) -> Extents {
             Extents::new()
         }
@@ -381,7 +381,7 @@ mod tests {
             Ok(self.done())
         }
 
-        fn finish(self: Box<Self>, _: &Whole) -> Result<Finished> {
+        fn finish(self: Box<Self>, _: &Expected) -> Result<Finished> {
             Ok(Finished::default())
         }
 
@@ -396,7 +396,7 @@ mod tests {
     fn takeover_waits_for_operation_in_flight() {
         let fences = Fences::<u64>::default();
         let ((entered, inside), (go, wait)) = (mpsc::channel(), mpsc::channel());
-        let held = Held {
+        let held = HeldSink {
             entered,
             go: Mutex::new(wait),
         };

@@ -1,6 +1,6 @@
 //! TLS around the whole flow of a control channel (RFC 4217), for either end.
 
-use godwit_trust::{Channel, Context, Error, Opened};
+use godwit_trust::{Channel, Context, Error, Unsealed};
 use godwit_wire::shield::{Guard, Spoiled};
 
 /// Wraps a flow of lines. During the handshake, arriving bytes belong to the handshake, and its answers are sent with
@@ -8,13 +8,13 @@ use godwit_wire::shield::{Guard, Spoiled};
 #[derive(Debug)]
 pub struct Flow {
     channel: Channel,
-    state: State,
+    state: FlowState,
     /// Bytes of the engine that must be sent.
     due: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
+enum FlowState {
     Beginning,
     Standing,
     /// The peer has said its last word.
@@ -25,15 +25,15 @@ enum State {
 impl Flow {
     /// Takes a context in which nothing has been said yet.
     pub fn beginning(channel: Channel) -> Self {
-        Self::new(channel, State::Beginning)
+        Self::new(channel, FlowState::Beginning)
     }
 
     /// Takes one that stands.
     pub fn standing(channel: Channel) -> Self {
-        Self::new(channel, State::Standing)
+        Self::new(channel, FlowState::Standing)
     }
 
-    fn new(channel: Channel, state: State) -> Self {
+    fn new(channel: Channel, state: FlowState) -> Self {
         Self {
             channel,
             state,
@@ -43,25 +43,25 @@ impl Flow {
 
     fn open(&mut self, came: &[u8]) -> Result<Vec<u8>, Error> {
         match self.state {
-            State::Beginning => {
+            FlowState::Beginning => {
                 let step = self.channel.step(came)?;
                 self.due.extend(step.token.unwrap_or_default());
                 if !step.done {
                     return Ok(Vec::new());
                 }
-                self.state = State::Standing;
+                self.state = FlowState::Standing;
                 tracing::debug!(protection = self.channel.protection(), "under TLS");
             }
-            State::Standing => self.channel.take_in(came)?,
-            State::Ended | State::Broken => return Ok(Vec::new()),
+            FlowState::Standing => self.channel.take_in(came)?,
+            FlowState::Ended | FlowState::Broken => return Ok(Vec::new()),
         }
         let (mut plain, mut piece) = (Vec::new(), [0; PIECE_BYTES]);
         loop {
             match self.channel.open(&mut piece)? {
-                Opened::Bytes(count) => plain.extend_from_slice(&piece[..count]),
-                Opened::Nothing => break,
-                Opened::End => {
-                    self.state = State::Ended;
+                Unsealed::Bytes(count) => plain.extend_from_slice(&piece[..count]),
+                Unsealed::Nothing => break,
+                Unsealed::End => {
+                    self.state = FlowState::Ended;
                     break;
                 }
             }
@@ -73,7 +73,7 @@ impl Flow {
 impl Guard for Flow {
     fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
         let mut sealed = std::mem::take(&mut self.due);
-        if self.state == State::Broken {
+        if self.state == FlowState::Broken {
             return Ok(sealed); // why we go no further; nothing else
         }
         sealed.append(&mut self.channel.said());
@@ -86,7 +86,7 @@ impl Guard for Flow {
 
     fn unwrap(&mut self, came: &[u8]) -> Result<Vec<u8>, Spoiled> {
         self.open(came).map_err(|error| {
-            self.state = State::Broken;
+            self.state = FlowState::Broken;
             self.due.append(&mut self.channel.said());
             Spoiled(error.to_string())
         })
@@ -94,7 +94,7 @@ impl Guard for Flow {
 
     fn end(&mut self) -> Vec<u8> {
         let mut sealed = Vec::new();
-        if matches!(self.state, State::Standing | State::Ended) {
+        if matches!(self.state, FlowState::Standing | FlowState::Ended) {
             // If the farewell is lost, the peer is gone anyway.
             let _ = self.channel.end(&mut sealed);
         }
@@ -102,7 +102,7 @@ impl Guard for Flow {
     }
 
     fn stands(&self) -> bool {
-        self.state != State::Beginning
+        self.state != FlowState::Beginning
     }
 }
 

@@ -11,7 +11,7 @@ macro_rules! forward {
     (=> $self:ident, $inner:expr, $before:expr; $verb:ident($($arg:ident: $of:ty),*) -> $is:ty) => {
         fn $verb(&$self $(, $arg: $of)*) -> $is { $before; $inner.$verb($($arg),*) }
     };
-    (@can $($to:tt)*) => { $crate::forward!(=> $($to)*; can() -> $crate::Result<$crate::Can>); };
+    (@can $($to:tt)*) => { $crate::forward!(=> $($to)*; can() -> $crate::Result<$crate::Capabilities>); };
     (@stat $($to:tt)*) => {
         $crate::forward!(=> $($to)*; stat(path: &::std::path::Path) -> $crate::Result<$crate::Stat>);
     };
@@ -22,7 +22,7 @@ macro_rules! forward {
     };
     (@read $($to:tt)*) => {
         $crate::forward!(=> $($to)*; read(
-            path: &::std::path::Path, want: &$crate::Extents, streams: usize, into: &dyn $crate::Take
+            path: &::std::path::Path, want: &$crate::Extents, streams: usize, into: &dyn $crate::BlockWriter
         ) -> $crate::Result<$crate::Read>);
     };
     (@write $($to:tt)*) => {
@@ -80,7 +80,7 @@ macro_rules! forward {
     (@settle $($to:tt)*) => { $crate::forward!(=> $($to)*; settle() -> $crate::Result<$crate::Extents>); };
     (@commit $($to:tt)*) => { $crate::forward!(=> $($to)*; commit() -> $crate::Result<$crate::Extents>); };
     (@finish $self:ident, $inner:expr, $before:expr) => {
-        fn finish($self: Box<Self>, whole: &$crate::Whole) -> $crate::Result<$crate::Finished> {
+        fn finish($self: Box<Self>, whole: &$crate::Expected) -> $crate::Result<$crate::Finished> {
             $before; $inner.finish(whole)
         }
     };

@@ -1,6 +1,6 @@
 //! The landed ranges of one file, and their hashes: the part of a sink that is common to all stores.
 
-use crate::{Checks, Error, Finished, Result, Verified, Whole};
+use crate::{Checks, Error, Expected, Finished, Result, Verified};
 use godwit_core::{
     AdlerPart, AdlerParts, Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves,
     Piece, leaf_range,
@@ -13,7 +13,7 @@ use std::{
 
 /// The landed ranges of one file, whose bytes arrive in any order.
 #[derive(Debug)]
-pub(crate) struct Landed {
+pub(crate) struct LandedRanges {
     checks: Checks,
     size: Option<u64>,
     done: Extents,
@@ -32,7 +32,7 @@ pub(crate) struct Landed {
 
 /// The state of a range before its write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
+pub(crate) struct BeforeWrite {
     /// Whether the range is written for the first time by this sink.
     pub(crate) is_first: bool,
     /// Some of it had landed.
@@ -41,12 +41,12 @@ pub(crate) struct Begun {
 
 /// The hashes of one block. Computing them is the expensive part, and needs no lock.
 #[derive(Debug)]
-pub(crate) struct Hashed {
+pub(crate) struct BlockHashes {
     pieces: Vec<Piece>,
     adler: Option<AdlerPart>,
 }
 
-impl Hashed {
+impl BlockHashes {
     /// Hashes a block, leaf by leaf.
     pub(crate) fn of(block: Block<'_>, checks: Checks) -> Self {
         let pieces = match checks.blake3 {
@@ -69,7 +69,7 @@ struct Difference {
 /// Reads bytes back: fills the slice from the offset.
 pub(crate) type ReadBack<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<()>;
 
-impl Landed {
+impl LandedRanges {
     pub(crate) fn new(checks: Checks, size: Option<u64>) -> Self {
         Self {
             checks,
@@ -92,7 +92,7 @@ impl Landed {
 
     /// Announces bytes that are about to be written. What landed there before is done no more: until
     /// all of the new ones are there, it is neither.
-    pub(crate) fn begin(&mut self, range: Range<u64>) -> Begun {
+    pub(crate) fn begin(&mut self, range: Range<u64>) -> BeforeWrite {
         let at_once = |r: &Range<u64>| r.start < range.end && range.start < r.end;
         if self.under_way.iter().any(at_once) {
             self.doubtful.extend(leaves_of(range.clone()));
@@ -104,7 +104,7 @@ impl Landed {
         }
         self.under_way.push(range.clone());
         self.touched.insert(range);
-        Begun { is_first, is_again }
+        BeforeWrite { is_first, is_again }
     }
 
     /// Counts bytes that were read again before this began.
@@ -120,7 +120,7 @@ impl Landed {
     }
 
     /// Adds written bytes. Returns the leaves that now differ from the source's hashes, and are not done any more.
-    pub(crate) fn landed(&mut self, range: Range<u64>, hashed: Hashed) -> Vec<u64> {
+    pub(crate) fn landed(&mut self, range: Range<u64>, hashed: BlockHashes) -> Vec<u64> {
         self.end_of(&range);
         self.done.insert(range.clone());
         for piece in hashed.pieces {
@@ -167,7 +167,7 @@ impl Landed {
                 // The bytes that we hashed are gone, and we have not seen the new ones.
                 self.doubtful.extend(leaves_of(range.clone()));
             }
-            let unseen = Hashed {
+            let unseen = BlockHashes {
                 pieces: Vec::new(),
                 adler: None,
             };
@@ -215,7 +215,7 @@ impl Landed {
         read(range.start, bytes)?;
         let block = Block::at(range.start, bytes);
         self.reread_bytes += bytes.len() as u64;
-        let hashed = Hashed::of(block, self.checks);
+        let hashed = BlockHashes::of(block, self.checks);
         hashed.pieces.into_iter().for_each(|p| self.leaves.add(p));
         hashed.adler.into_iter().for_each(|p| self.adler.add(p));
         Ok(())
@@ -267,7 +267,7 @@ impl Landed {
     pub(crate) fn settle(
         &mut self,
         path: &Path,
-        whole: &Whole,
+        whole: &Expected,
         read: ReadBack<'_>,
     ) -> Result<Finished> {
         let size = self.whole_size(path, whole)?;
@@ -294,7 +294,7 @@ impl Landed {
         })
     }
 
-    fn whole_size(&mut self, path: &Path, whole: &Whole) -> Result<u64> {
+    fn whole_size(&mut self, path: &Path, whole: &Expected) -> Result<u64> {
         let size = whole.size.or(self.size).unwrap_or(self.done.end());
         if self.size.is_none() {
             self.cut(size);
@@ -368,7 +368,7 @@ impl Landed {
     fn compare_whole(
         &mut self,
         path: &Path,
-        whole: &Whole,
+        whole: &Expected,
         size: u64,
         digests: &mut Vec<Digest>,
         read: ReadBack<'_>,
@@ -478,17 +478,17 @@ mod tests {
         let (_, said) = Piece::of(block(&good)).leaf().expect("it is one leaf");
 
         for (kept, is_refused) in [(&good, false), (&disk, true)] {
-            let mut landed = Landed::new(checks, Some(LEAF_BYTES));
+            let mut landed = LandedRanges::new(checks, Some(LEAF_BYTES));
             landed.begin(0..LEAF_BYTES);
             landed.begin(0..10);
-            landed.landed(0..LEAF_BYTES, Hashed::of(block(&good), checks));
-            landed.landed(0..10, Hashed::of(block(&good[..10]), checks));
+            landed.landed(0..LEAF_BYTES, BlockHashes::of(block(&good), checks));
+            landed.landed(0..10, BlockHashes::of(block(&good[..10]), checks));
             assert!(!landed.said(0, said), "nothing can be told of it yet");
             let read = |at: u64, bytes: &mut [u8]| {
                 bytes.copy_from_slice(&kept[at as usize..][..bytes.len()]);
                 Ok(())
             };
-            let settled = landed.settle(Path::new("f"), &Whole::default(), &read);
+            let settled = landed.settle(Path::new("f"), &Expected::default(), &read);
             match settled {
                 Ok(finished) => {
                     assert!(!is_refused);

@@ -32,24 +32,24 @@ mod watch;
 mod width;
 
 pub use dir::{Dir, Opener, Partial};
-pub use error::{Error, REFERS, Result, Shown, refused};
+pub use error::{Error, LoginCredential, REFERS, Result, refused};
 pub use faulty::{Defect, Faulty};
 pub use flow::Flow;
 pub use godwit_core::{Algorithm, Chain, Digest, Extents, Version};
 pub use godwit_wire::shield::Level;
 pub use godwit_wire::{client::DataHints, door::call::Remedy};
 pub use journal::Journal;
-pub use lines::Lines;
+pub use lines::LineGuard;
 pub use memory::Memory;
-pub use module::Module;
-pub use remote::{Appear, By, Member, Proofs, Remote, RemoteOptions, Trust, Whom};
-pub use slow::{Pace, Slow};
+pub use module::ModuleStore;
+pub use remote::{Appear, LoginBy, Member, Proofs, Remote, RemoteOptions, TrustOptions, Whom};
+pub use slow::{Slow, SlowPace};
 pub use store::{
-    Batch, Can, Checks, Direct, Entry, EntryKind, Facets, Fast, Finished, Given, HopStatus,
-    LocalFile, Next, Nowhere, Origin, PASSED_MAX, Passage, Peer, Read, RemovalKind, Resume,
-    SIZE_UNKNOWN, SMALL_BYTES, Set, Sink, SinkExt, SinkFacets, Small, Space, Stat, Store, StoreExt,
-    TAKEN, THERE, Take, TakeExt, Told, Transit, Verified, Volume, Walk, Whole, Write, WriteMode,
-    Xattrs, same_origin,
+    Batch, BlockWriter, BlockWriterExt, Capabilities, Checks, Direct, Entry, EntryKind, Expected,
+    Facets, Fast, Finished, HopStatus, LocalFile, NextFile, Nowhere, Origin, PASSED_MAX, Passage,
+    Peer, Read, RemovalKind, Resume, SIZE_UNKNOWN, SMALL_BYTES, Set, Sink, SinkExt, SinkFacets,
+    Small, SmallResult, SmallWrite, Space, Stat, Store, StoreExt, TAKEN, THERE, Transit, Verified,
+    Volume, Walk, Write, WriteMode, Xattrs, same_origin,
 };
-pub use tuning::{Limit, Seen, Tuned, Tuning};
+pub use tuning::{Limit, Measurements, Tuned, Tuning};
 pub use width::Width;

@@ -6,9 +6,9 @@ use godwit_wire::shield::{Guard, Spoiled};
 
 /// Wraps lines by what both sides proved themselves with.
 #[derive(Debug)]
-pub struct Lines<C>(pub C);
+pub struct LineGuard<C>(pub C);
 
-impl<C: Context> Guard for Lines<C> {
+impl<C: Context> Guard for LineGuard<C> {
     fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, Spoiled> {
         self.0.wrap(plain).map_err(|e| Spoiled(e.to_string()))
     }

@@ -14,10 +14,10 @@ use std::{
 
 /// An id by which an operation's log lines are found on all machines. The id grants no rights.
 #[derive(Clone, Debug)]
-pub struct RequestId(Arc<Inner>);
+pub struct RequestId(Arc<SharedId>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedId {
     id: String,
     told: AtomicBool,
 }
@@ -30,7 +30,7 @@ impl RequestId {
     }
 
     fn of(id: String) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(SharedId {
             id,
             told: AtomicBool::new(false),
         }))

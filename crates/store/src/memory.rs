@@ -2,10 +2,10 @@
 //! Has no links, and forgets all files with its last clone.
 
 use crate::{
-    Can, Checks, Entry, EntryKind, Error, Finished, Read, RemovalKind, Result, SMALL_BYTES, Set,
-    Sink, Space, Stat, Store, Take, Whole, Write, WriteMode, Xattrs,
+    BlockWriter, Capabilities, Checks, Entry, EntryKind, Error, Expected, Finished, Read,
+    RemovalKind, Result, SMALL_BYTES, Set, Sink, Space, Stat, Store, Write, WriteMode, Xattrs,
     fence::Fences,
-    landed::{Hashed, Landed, leaves_of},
+    landed::{BlockHashes, LandedRanges, leaves_of},
 };
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, Hashing, LEAF_BYTES, Version, leaf_range,
@@ -25,19 +25,19 @@ pub struct Memory(Arc<Mutex<Tree>>);
 
 #[derive(Debug, Default)]
 struct Tree {
-    nodes: BTreeMap<PathBuf, Node>,
-    partials: HashMap<Key, Partial>,
-    fences: Arc<Fences<Key>>,
+    nodes: BTreeMap<PathBuf, MemoryNode>,
+    partials: HashMap<MemoryKey, Partial>,
+    fences: Arc<Fences<MemoryKey>>,
     /// The last publication under each name by a writer that counts attempts: upload id, file, and version.
     was: HashMap<PathBuf, (Option<String>, u64, Version)>,
     born: u64,
 }
 
-type Key = (PathBuf, Option<String>);
+type MemoryKey = (PathBuf, Option<String>);
 
 #[derive(Clone, Debug)]
-struct Node {
-    body: Option<Arc<Body>>, // None: a directory
+struct MemoryNode {
+    body: Option<Arc<FileBody>>, // None: a directory
     mtime: Duration,
     mode: u32,
     unique: u64,
@@ -51,7 +51,7 @@ struct Node {
 struct Partial {
     origin: Option<crate::Origin>,
     size: Option<u64>,
-    body: Body,
+    body: FileBody,
     leaves: Vec<(u64, Vec<Range<u64>>, Option<Chain>)>,
 }
 
@@ -63,9 +63,9 @@ impl Memory {
 }
 
 impl Tree {
-    fn node(&self, path: &Path) -> Result<Node> {
+    fn node(&self, path: &Path) -> Result<MemoryNode> {
         if path.as_os_str().is_empty() {
-            return Ok(Node {
+            return Ok(MemoryNode {
                 body: None,
                 mtime: Duration::ZERO,
                 mode: 0o755,
@@ -92,7 +92,7 @@ impl Tree {
         }
     }
 
-    fn file(&self, path: &Path) -> Result<(Node, Arc<Body>)> {
+    fn file(&self, path: &Path) -> Result<(MemoryNode, Arc<FileBody>)> {
         let node = self.node(path)?;
         match node.body.clone() {
             Some(body) => Ok((node, body)),
@@ -113,7 +113,7 @@ impl Tree {
         Ok(path)
     }
 
-    fn below(&self, path: &Path) -> impl Iterator<Item = (&PathBuf, &Node)> {
+    fn below(&self, path: &Path) -> impl Iterator<Item = (&PathBuf, &MemoryNode)> {
         let (root, path) = (path.as_os_str().is_empty(), path.to_owned());
         let from = Bound::Excluded(path.clone());
         self.nodes
@@ -135,12 +135,12 @@ impl Tree {
     fn publish(
         &mut self,
         path: &Path,
-        body: Body,
+        body: FileBody,
         mode: Option<u32>,
         mtime: Option<Duration>,
-    ) -> Node {
+    ) -> MemoryNode {
         let kept = self.nodes.get(path).map(|old| old.mode);
-        let node = Node {
+        let node = MemoryNode {
             body: Some(Arc::new(body)),
             mtime: mtime.unwrap_or_else(now),
             mode: mode.or(kept).unwrap_or(0o644),
@@ -157,7 +157,7 @@ impl Tree {
         &mut self,
         path: &Path,
         (writer, seq): (u64, u64),
-        body: &Body,
+        body: &FileBody,
         mode: Option<u32>,
     ) -> Result<()> {
         let mut bytes = vec![0; body.len as usize]; // bounded when it was put
@@ -165,7 +165,7 @@ impl Tree {
         let digest = Digest::of(Algorithm::Blake3, &bytes);
         let mut node = match self.nodes.get(path) {
             Some(node) => node.clone(),
-            None => Node {
+            None => MemoryNode {
                 body: Some(Arc::default()),
                 mtime: now(),
                 mode: mode.unwrap_or(0o644),
@@ -206,7 +206,7 @@ impl Tree {
     }
 }
 
-impl Node {
+impl MemoryNode {
     fn stat(&self) -> Stat {
         let (kind, size) = match &self.body {
             Some(body) => (EntryKind::File, body.len),
@@ -222,8 +222,8 @@ impl Node {
 }
 
 impl Store for Memory {
-    fn can(&self) -> Result<Can> {
-        Ok(Can {
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities {
             any_order: true,
             again: true,
             in_place: true,
@@ -275,7 +275,7 @@ impl Store for Memory {
         }
     }
 
-    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn BlockWriter) -> Result<Read> {
         let (node, body) = self.0.lock().file(&clean(path)?)?;
         let mut left = want.and(&Extents::from(0..body.len));
         let mut buffer = vec![0; left.len_bytes().min(LEAF_BYTES) as usize];
@@ -357,7 +357,7 @@ impl Store for Memory {
         let unique = tree.unique();
         tree.nodes.insert(
             path,
-            Node {
+            MemoryNode {
                 body: None,
                 mtime: now(),
                 mode: 0o755,
@@ -451,25 +451,25 @@ impl Memory {
             Err(_) => None,
         };
         let key = (path.clone(), write.id.map(str::to_owned));
-        let mut landed = Landed::new(write.checks, write.size);
-        let mut body = Body::default();
+        let mut landed = LandedRanges::new(write.checks, write.size);
+        let mut body = FileBody::default();
         let aim = match &write.how {
             &WriteMode::Append { writer, seq } if seq > 0 => {
                 if old.is_none() && seq > 1 {
                     return Err(Error::out_of_turn(path, writer, seq, 1_u64));
                 }
-                Aim::Append { writer, seq }
+                MemoryAim::Append { writer, seq }
             }
             WriteMode::InPlace | WriteMode::Append { .. } => {
                 let (_, old) = match old {
                     Some(old) => old,
                     None => {
-                        tree.publish(&path, Body::default(), write.mode, None);
+                        tree.publish(&path, FileBody::default(), write.mode, None);
                         tree.file(&path)?
                     }
                 };
                 let append = matches!(write.how, WriteMode::Append { .. });
-                Aim::InPlace {
+                MemoryAim::InPlace {
                     start: if append { old.len } else { 0 },
                 }
             }
@@ -492,10 +492,10 @@ impl Memory {
                         }
                     }
                 }
-                Aim::Publish
+                MemoryAim::Publish
             }
         };
-        Ok(Box::new(Writing {
+        Ok(Box::new(MemoryUpload {
             memory: self.clone(),
             path,
             key,
@@ -506,7 +506,7 @@ impl Memory {
             size: write.size,
             mode: write.mode,
             checks: write.checks,
-            draft: Mutex::new(Draft { body, landed }),
+            draft: Mutex::new(MemoryDraft { body, landed }),
             over: false,
         }))
     }
@@ -549,7 +549,7 @@ fn fits(partial: &Partial, write: &Write<'_>) -> bool {
     size && crate::store::same_origin(partial.origin.as_ref(), write.origin)
 }
 
-fn check_version(path: &Path, how: &WriteMode, old: Option<&Node>) -> Result<()> {
+fn check_version(path: &Path, how: &WriteMode, old: Option<&MemoryNode>) -> Result<()> {
     match (how, old) {
         (WriteMode::New, Some(_)) => Err(Error::exists(path)),
         (WriteMode::Replace(Some(_)), None) => Err(Error::changed(path, "it is gone")),
@@ -573,22 +573,22 @@ fn check_version(path: &Path, how: &WriteMode, old: Option<&Node>) -> Result<()>
 }
 
 /// One file being written.
-struct Writing {
+struct MemoryUpload {
     memory: Memory,
     path: PathBuf,
-    key: Key,
+    key: MemoryKey,
     attempt: u64,
     how: WriteMode,
-    aim: Aim,
+    aim: MemoryAim,
     origin: Option<crate::Origin>,
     size: Option<u64>,
     mode: Option<u32>,
     checks: Checks,
-    draft: Mutex<Draft>,
+    draft: Mutex<MemoryDraft>,
     over: bool,
 }
 
-enum Aim {
+enum MemoryAim {
     /// A new body that takes the name at the end.
     Publish,
     /// The body under the name; `start` is where offset 0 is.
@@ -597,13 +597,13 @@ enum Aim {
     Append { writer: u64, seq: u64 },
 }
 
-struct Draft {
-    body: Body,
-    landed: Landed,
+struct MemoryDraft {
+    body: FileBody,
+    landed: LandedRanges,
 }
 
-impl Writing {
-    fn change(&self, change: impl FnOnce(&mut Body)) -> Result<()> {
+impl MemoryUpload {
+    fn change(&self, change: impl FnOnce(&mut FileBody)) -> Result<()> {
         let mut tree = self.memory.0.lock();
         let (mut node, old) = tree.file(&self.path)?;
         drop(node.body.take());
@@ -617,21 +617,24 @@ impl Writing {
     }
 }
 
-impl Take for Writing {
+impl BlockWriter for MemoryUpload {
     fn put(&self, block: Block<'_>) -> Result<()> {
-        let hashed = Hashed::of(block, self.checks);
+        let hashed = BlockHashes::of(block, self.checks);
         let end = block.offset.checked_add(block.bytes.len() as u64);
         if end.is_none_or(|end| end > ROOM_BYTES) {
             return Err(Error::no_space(self.path.clone(), String::new()));
         }
         let mut draft = self.draft.lock();
-        if matches!(self.aim, Aim::Append { .. }) && end.is_some_and(|end| end > SMALL_BYTES) {
+        if matches!(self.aim, MemoryAim::Append { .. }) && end.is_some_and(|end| end > SMALL_BYTES)
+        {
             return Err(Error::too_long_to_append(SMALL_BYTES));
         }
         draft.landed.begin(block.range());
         match self.aim {
-            Aim::Publish | Aim::Append { .. } => draft.body.copy_in(block.offset, block.bytes),
-            Aim::InPlace { start } => {
+            MemoryAim::Publish | MemoryAim::Append { .. } => {
+                draft.body.copy_in(block.offset, block.bytes)
+            }
+            MemoryAim::InPlace { start } => {
                 self.change(|body| body.copy_in(start + block.offset, block.bytes))?;
             }
         }
@@ -645,7 +648,7 @@ impl Take for Writing {
     }
 }
 
-impl Sink for Writing {
+impl Sink for MemoryUpload {
     fn done(&self) -> Extents {
         self.draft.lock().landed.done().clone()
     }
@@ -654,17 +657,17 @@ impl Sink for Writing {
         Ok(Extents::new()) // A power cut leaves nothing.
     }
 
-    fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(mut self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let mut draft = self.draft.lock();
-        let Draft { body, landed } = &mut *draft;
+        let MemoryDraft { body, landed } = &mut *draft;
         let mut finished = match self.aim {
-            Aim::Publish | Aim::Append { .. } => {
+            MemoryAim::Publish | MemoryAim::Append { .. } => {
                 landed.settle(&self.path, whole, &|at, bytes| {
                     body.copy_out(at, bytes);
                     Ok(())
                 })?
             }
-            Aim::InPlace { .. } => {
+            MemoryAim::InPlace { .. } => {
                 let digest = whole.digest.as_ref();
                 if let Some(expected) = digest {
                     let found = self.memory.digest(&self.path, expected.algorithm(), None)?;
@@ -685,7 +688,7 @@ impl Sink for Writing {
         };
         let mut tree = self.memory.0.lock();
         let node = match self.aim {
-            Aim::Publish => {
+            MemoryAim::Publish => {
                 let old = tree.nodes.get(&self.path).cloned();
                 if old.as_ref().is_some_and(|n| n.body.is_none()) {
                     return Err(Error::directory(self.path.clone()));
@@ -696,8 +699,8 @@ impl Sink for Writing {
                 let mode = whole.mode.or(if old.is_none() { self.mode } else { None });
                 tree.publish(&self.path, body, mode, whole.mtime)
             }
-            Aim::InPlace { .. } | Aim::Append { .. } => {
-                if let Aim::Append { writer, seq } = self.aim {
+            MemoryAim::InPlace { .. } | MemoryAim::Append { .. } => {
+                if let MemoryAim::Append { writer, seq } = self.aim {
                     tree.append(&self.path, (writer, seq), body, self.mode)?;
                     finished.in_place = true;
                 }
@@ -727,7 +730,7 @@ impl Sink for Writing {
     crate::has!(self, SinkFacets: resume);
 }
 
-impl crate::Resume for Writing {
+impl crate::Resume for MemoryUpload {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.draft.lock().landed.newly_whole(count_max)
     }
@@ -741,7 +744,7 @@ impl crate::Resume for Writing {
 
     fn show(&self, block: Block<'_>) -> Result<()> {
         let mut draft = self.draft.lock();
-        let Draft { body, landed } = &mut *draft;
+        let MemoryDraft { body, landed } = &mut *draft;
         let mut found = vec![0; block.bytes.len()];
         body.copy_out(block.offset, &mut found);
         if self.attempt > 0 && found != block.bytes {
@@ -751,14 +754,14 @@ impl crate::Resume for Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for MemoryUpload {
     /// Keeps the partial for a resume.
     fn drop(&mut self) {
-        if self.over || !matches!(self.aim, Aim::Publish) {
+        if self.over || !matches!(self.aim, MemoryAim::Publish) {
             return;
         }
         let mut draft = self.draft.lock();
-        let Draft { body, landed } = &mut *draft;
+        let MemoryDraft { body, landed } = &mut *draft;
         let leaves: Vec<_> = landed
             .done()
             .iter()
@@ -791,12 +794,12 @@ impl Drop for Writing {
 
 /// The bytes of a file; pages that are all zero are absent.
 #[derive(Clone, Debug, Default)]
-struct Body {
+struct FileBody {
     pages: BTreeMap<u64, Box<[u8]>>,
     len: u64,
 }
 
-impl Body {
+impl FileBody {
     fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
         for (page, within, part) in parts(offset, bytes.len()) {
             match self.pages.get(&page) {

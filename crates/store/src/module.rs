@@ -2,8 +2,8 @@
 //! bytes that are drawn from another store.
 
 use crate::{
-    Can, Direct, Error, Facets, Finished, Passage, Read, Remote, Result, SIZE_UNKNOWN, Sink, Stat,
-    Store, Take, Verified, Whole, Write, forward, has,
+    BlockWriter, Capabilities, Direct, Error, Expected, Facets, Finished, Passage, Read, Remote,
+    Result, SIZE_UNKNOWN, Sink, Stat, Store, Verified, Write, forward, has,
 };
 use godwit_core::{Algorithm, Block, Digest, Extents};
 use godwit_wire::command::Through;
@@ -15,14 +15,14 @@ use std::{
 
 /// A server as one of its modules shows it.
 #[derive(Clone)]
-pub struct Module {
+pub struct ModuleStore {
     /// The server.
     pub server: Arc<dyn Store>,
     /// Its module, and with which parameters.
     pub through: Through,
 }
 
-impl Module {
+impl ModuleStore {
     fn remote(&self) -> Result<&Remote> {
         let no_server = "it is on no server, and a module is a program of one";
         let remote = Remote::of(&*self.server);
@@ -30,11 +30,11 @@ impl Module {
     }
 }
 
-impl Store for Module {
+impl Store for ModuleStore {
     forward!(self, self.server; list remove rename mkdir set digest);
 
-    fn can(&self) -> Result<Can> {
-        Ok(Can {
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities {
             digests: vec![Algorithm::Blake3],
             ..self.server.can()?
         })
@@ -45,12 +45,12 @@ impl Store for Module {
         Ok(Stat::of(kind, SIZE_UNKNOWN))
     }
 
-    fn read(&self, path: &Path, _: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
+    fn read(&self, path: &Path, _: &Extents, _: usize, into: &dyn BlockWriter) -> Result<Read> {
         self.remote()?.read_through(path, &self.through, into)
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-        Ok(Box::new(Making {
+        Ok(Box::new(ModuleUpload {
             module: self.clone(),
             path: path.into(),
             is_verified: write.checks.blake3,
@@ -67,20 +67,20 @@ impl Store for Module {
 }
 
 /// An upload through a module. The server publishes the module's output when all bytes are sent.
-struct Making {
-    module: Module,
+struct ModuleUpload {
+    module: ModuleStore,
     path: PathBuf,
     is_verified: bool,
     /// The bytes that were sent, and the server's hash of the output.
     made: Mutex<Option<(u64, Option<Digest>)>>,
 }
 
-impl Making {
+impl ModuleUpload {
     fn make(
         &self,
         size: u64,
         digest: Option<&Digest>,
-        fill: &(dyn Fn(&dyn Take) -> Result<()> + Sync),
+        fill: &(dyn Fn(&dyn BlockWriter) -> Result<()> + Sync),
     ) -> Result<()> {
         let (remote, through) = (self.module.remote()?, &self.module.through);
         let made = remote.write_through(&self.path, through, (size, digest), fill)?;
@@ -89,7 +89,7 @@ impl Making {
     }
 }
 
-impl Take for Making {
+impl BlockWriter for ModuleUpload {
     fn put(&self, _: Block<'_>) -> Result<()> {
         Err(Error::unsupported(
             "an upload through a module block by block",
@@ -98,7 +98,7 @@ impl Take for Making {
     }
 }
 
-impl Sink for Making {
+impl Sink for ModuleUpload {
     fn done(&self) -> Extents {
         let made = self.made.lock().expect(NO_PANIC);
         made.as_ref()
@@ -109,7 +109,7 @@ impl Sink for Making {
         Ok(self.done())
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         if self.made.lock().expect(NO_PANIC).is_none() {
             self.make(0, whole.digest.as_ref(), &|_| Ok(()))?; // of nothing there is nothing to draw
         }
@@ -132,7 +132,7 @@ impl Sink for Making {
     has!(self, SinkFacets: direct);
 }
 
-impl Direct for Making {
+impl Direct for ModuleUpload {
     fn draw(
         &self,
         source: &dyn Store,
@@ -161,11 +161,11 @@ impl Direct for Making {
 
 /// Tells of the bytes that are sent.
 struct Passing<'a> {
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     on: &'a (dyn Fn(Range<u64>) + Sync),
 }
 
-impl Take for Passing<'_> {
+impl BlockWriter for Passing<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.into.put(block)?;
         (self.on)(block.range());

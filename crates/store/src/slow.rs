@@ -1,8 +1,8 @@
 //! A store that takes its time: far away, on a thin line, or hanging.
 
 use crate::{
-    Facets, Finished, Read, Result, Sink, Store, StoreExt, Take, Transit, Volume, Whole, Write,
-    forward,
+    BlockWriter, Expected, Facets, Finished, Read, Result, Sink, Store, StoreExt, Transit, Volume,
+    Write, forward,
 };
 use godwit_core::{Block, Extents};
 use parking_lot::Mutex;
@@ -17,12 +17,12 @@ use std::{
 #[derive(Debug)]
 pub struct Slow<S> {
     inner: S,
-    line: Arc<Line>,
+    line: Arc<SlowLine>,
 }
 
 /// How slow.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct SlowPace {
     /// Every verb waits this long first.
     pub latency: Duration,
     /// No more than this moves, in both directions and all streams together.
@@ -33,15 +33,15 @@ pub struct Pace {
 
 impl<S: Store> Slow<S> {
     /// Returns a store at this pace.
-    pub fn new(inner: S, pace: Pace) -> Self {
-        let state = State {
+    pub fn new(inner: S, pace: SlowPace) -> Self {
+        let state = LineState {
             free_at: Instant::now(),
             moved_bytes: 0,
             stall: pace.stall,
         };
         Self {
             inner,
-            line: Arc::new(Line {
+            line: Arc::new(SlowLine {
                 pace,
                 state: Mutex::new(state),
             }),
@@ -50,19 +50,19 @@ impl<S: Store> Slow<S> {
 }
 
 #[derive(Debug)]
-struct Line {
-    pace: Pace,
-    state: Mutex<State>,
+struct SlowLine {
+    pace: SlowPace,
+    state: Mutex<LineState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LineState {
     free_at: Instant,
     moved_bytes: u64,
     stall: Option<(u64, Duration)>,
 }
 
-impl Line {
+impl SlowLine {
     fn verb(&self, _: &str) -> Result<()> {
         thread::sleep(self.pace.latency);
         Ok(())
@@ -103,13 +103,19 @@ impl<S: Store> Store for Slow<S> {
         }
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
         self.line.verb("")?;
         self.inner.read(
             path,
             want,
             streams,
-            &Waiting {
+            &SlowReader {
                 line: &self.line,
                 sink: into,
             },
@@ -135,12 +141,12 @@ impl<S: Store> Volume for Slow<S> {
 }
 
 /// Before whom a read is for.
-struct Waiting<'a> {
-    line: &'a Line,
-    sink: &'a dyn Take,
+struct SlowReader<'a> {
+    line: &'a SlowLine,
+    sink: &'a dyn BlockWriter,
 }
 
-impl Take for Waiting<'_> {
+impl BlockWriter for SlowReader<'_> {
     forward!(self, self.sink; said);
 
     fn put(&self, block: Block<'_>) -> Result<()> {
@@ -151,11 +157,11 @@ impl Take for Waiting<'_> {
 
 /// Before a sink of the store.
 struct Dragging {
-    line: Arc<Line>,
+    line: Arc<SlowLine>,
     sink: Box<dyn Sink>,
 }
 
-impl Take for Dragging {
+impl BlockWriter for Dragging {
     forward!(self, self.sink; said);
 
     fn put(&self, block: Block<'_>) -> Result<()> {
@@ -167,7 +173,7 @@ impl Take for Dragging {
 impl Sink for Dragging {
     forward!(self, self.sink; done settle commit abandon sink_facets);
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         self.line.verb("")?;
         self.sink.finish(whole)
     }
@@ -180,15 +186,15 @@ mod tests {
 
     #[test]
     fn when_fast_keeps_what_every_store_promises() {
-        crate::check::all(&|| Box::new(Slow::new(Memory::new(), Pace::default())));
+        crate::check::all(&|| Box::new(Slow::new(Memory::new(), SlowPace::default())));
     }
 
     #[test]
     fn bytes_take_time_by_line_rate() {
-        let pace = Pace {
+        let pace = SlowPace {
             bytes_per_second: Some(1_000_000),
             stall: Some((10_000, Duration::from_millis(20))),
-            ..Pace::default()
+            ..SlowPace::default()
         };
         let store = Slow::new(Memory::new(), pace);
         let sink = store.write(Path::new("file"), &Write::default()).unwrap();

@@ -4,8 +4,8 @@ mod facets;
 mod station;
 
 pub use facets::{
-    Batch, Direct, Facets, Fast, Next, Passage, Peer, Resume, SinkExt, SinkFacets, StoreExt,
-    TakeExt, Told, Transit, Volume, Walk,
+    Batch, BlockWriterExt, Direct, Facets, Fast, NextFile, Passage, Peer, Resume, SinkExt,
+    SinkFacets, SmallResult, StoreExt, Transit, Volume, Walk,
 };
 pub(crate) use facets::{
     read_one_by_one, read_one_small, walk_by_listing, walk_from, walk_on, write_one_by_one,
@@ -34,7 +34,7 @@ use std::{
 /// several threads at once.
 pub trait Store: Send + Sync {
     /// Says honestly what this store can do. May have to ask the server.
-    fn can(&self) -> Result<Can>;
+    fn can(&self) -> Result<Capabilities>;
 
     /// Returns the attributes of a file or directory; follows links.
     fn stat(&self, path: &Path) -> Result<Stat>;
@@ -48,7 +48,13 @@ pub trait Store: Send + Sync {
     /// threads at once; with one stream in ascending order. Bytes beyond the end
     /// of the file are not an error: they are left out, and `Read` has the size. Only a store that knows holes may
     /// skip them; it reports them to the sink.
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read>;
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read>;
 
     /// Starts to write one file.
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>>;
@@ -57,7 +63,7 @@ pub trait Store: Send + Sync {
     fn remove(&self, path: &Path, what: RemovalKind) -> Result<()>;
 
     /// Renames within the store; replaces an existing file in one step where the
-    /// store can, and says in `Can` where not.
+    /// store can, and says in `Capabilities` where not.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
     /// Makes one directory. `Exists` if there is something of that name.
@@ -74,7 +80,7 @@ pub trait Store: Send + Sync {
 }
 
 /// Takes the bytes of one file.
-pub trait Take: Send + Sync {
+pub trait BlockWriter: Send + Sync {
     /// Takes bytes at their offset, from any thread, in any order. When a sink
     /// returns, the bytes are *landed*: they survive the death of this process
     /// (for a remote sink: they are on their way; `done` tells what landed).
@@ -96,7 +102,7 @@ pub trait Take: Send + Sync {
 /// Takes bytes and forgets them: reading into it tells whether there is something to read.
 pub struct Nowhere;
 
-impl Take for Nowhere {
+impl BlockWriter for Nowhere {
     fn put(&self, _: Block<'_>) -> Result<()> {
         Ok(())
     }
@@ -149,7 +155,7 @@ impl LocalFile<'_> {
 }
 
 /// Writes one file. Dropping an unfinished sink keeps the partial for a resume.
-pub trait Sink: Take {
+pub trait Sink: BlockWriter {
     /// Returns the ranges that need not be sent again if this process died now. Files
     /// up to [`SMALL_BYTES`] are an exception: they are sent again as a whole.
     fn done(&self) -> Extents;
@@ -166,7 +172,7 @@ pub trait Sink: Take {
     /// if `whole` has a digest that the bytes do not have. Refused (`Changed`) if
     /// the condition of the write no longer holds. The name then keeps its file, and
     /// the partial is kept.
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished>;
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished>;
 
     /// Removes the written bytes.
     fn abandon(self: Box<Self>) -> Result<()>;
@@ -177,7 +183,7 @@ pub trait Sink: Take {
 
 /// The abilities of a store. The suite tests those that it claims, and that it refuses all others.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Can {
+pub struct Capabilities {
     /// Blocks may be put in any order and with gaps filled later.
     pub any_order: bool,
     /// Bytes may be put again before the end, and the last ones count. A file whose length was not announced may be
@@ -465,7 +471,7 @@ impl Checks {
 
 /// Attributes of the whole file, known at its end.
 #[derive(Clone, Debug, Default)]
-pub struct Whole {
+pub struct Expected {
     /// Its length. A sink that did not get all of it refuses to finish.
     pub size: Option<u64>,
     /// The hash that the source reported.
@@ -476,7 +482,7 @@ pub struct Whole {
     pub mode: Option<u32>,
 }
 
-impl Whole {
+impl Expected {
     /// Returns the attributes of a file of that many bytes.
     pub fn of_size(bytes: u64) -> Self {
         Self {
@@ -534,7 +540,7 @@ pub struct Small {
 
 /// A small file to be written.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct SmallWrite {
     /// Under which name.
     pub path: PathBuf,
     /// All of it.

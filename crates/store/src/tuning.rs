@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Measurements of a transfer, counted from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct Measurements {
     /// When.
     pub at: Duration,
     /// Bytes that arrived.
@@ -110,8 +110,8 @@ impl Limit {
 pub struct Tuning {
     most: usize,
     tuned: Tuned,
-    began: Option<Seen>,
-    window: Option<Seen>,
+    began: Option<Measurements>,
+    window: Option<Measurements>,
     trial: Option<Trial>,
     /// How many windows pass without a trial, since the last one brought nothing.
     rest: u32,
@@ -154,7 +154,7 @@ impl Tuning {
     }
 
     /// Takes a measurement; returns how many streams to use from now on.
-    pub fn look(&mut self, seen: Seen) -> usize {
+    pub fn look(&mut self, seen: Measurements) -> usize {
         let began = *self.began.get_or_insert(seen);
         let before = *self.window.get_or_insert(seen);
         let lasted = seen.at.saturating_sub(before.at);
@@ -175,7 +175,7 @@ impl Tuning {
         self.tuned.streams
     }
 
-    fn decide(&mut self, seen: &Seen, is_rising: bool) {
+    fn decide(&mut self, seen: &Measurements, is_rising: bool) {
         if let Some(mut trial) = self.trial {
             trial.windows += 1;
             self.trial = Some(trial);
@@ -239,14 +239,14 @@ mod tests {
     use super::*;
 
     /// A link of `capacity` bytes a second, on which one stream reaches at most `of_one`.
-    struct Way {
+    struct ModelLink {
         capacity: f64,
         of_one: f64,
         loses: bool,
         feeds: f64,
     }
 
-    const WAY: Way = Way {
+    const WAY: ModelLink = ModelLink {
         capacity: 100e6,
         of_one: 100e6,
         loses: false,
@@ -255,8 +255,8 @@ mod tests {
 
     /// Runs a transfer of 30 s with a measurement every tenth of a second. Returns when each number of streams was
     /// chosen.
-    fn run(way: &Way, tuning: &mut Tuning) -> Vec<(u64, usize)> {
-        let mut seen = Seen::default();
+    fn run(way: &ModelLink, tuning: &mut Tuning) -> Vec<(u64, usize)> {
+        let mut seen = Measurements::default();
         let mut streams = tuning.tuned().streams;
         let mut changes = vec![(0, streams)];
         for tenth in 1..=300 {
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn losses_without_queue_add_streams_fast() {
-        let way = Way {
+        let way = ModelLink {
             of_one: 1e6,
             loses: true,
             ..WAY
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn useless_streams_are_dropped_and_rarely_retried() {
-        let way = Way {
+        let way = ModelLink {
             of_one: 25e6,
             loses: true,
             ..WAY
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn small_windows_are_offset_by_streams() {
-        let way = Way { of_one: 5e6, ..WAY };
+        let way = ModelLink { of_one: 5e6, ..WAY };
         let mut tuning = Tuning::new(4, 64);
         run(&way, &mut tuning);
         assert!((16..=32).contains(&tuning.tuned().streams), "{tuning:?}");
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_slow_source_gets_no_streams() {
-        let way = Way {
+        let way = ModelLink {
             of_one: 25e6,
             feeds: 10e6,
             ..WAY
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn no_more_than_allowed() {
-        let way = Way {
+        let way = ModelLink {
             of_one: 1e6,
             loses: true,
             ..WAY

@@ -1,6 +1,6 @@
 //! How wide a transfer is just now: what its threads, its connections and its report share.
 
-use crate::tuning::{Limit, Seen, Tuned, Tuning};
+use crate::tuning::{Limit, Measurements, Tuned, Tuning};
 use godwit_core::LEAF_BYTES;
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use std::time::Duration;
 pub struct Width {
     most: usize,
     is_tuned: bool,
-    state: Mutex<State>,
+    state: Mutex<WidthState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct WidthState {
     tuning: Tuning,
     /// The result that the sender reported, if another process sends, or one known from the start.
     told: Option<Tuned>,
@@ -41,7 +41,7 @@ impl Width {
         Self {
             most,
             is_tuned: true,
-            state: Mutex::new(State {
+            state: Mutex::new(WidthState {
                 tuning: Tuning::new(first, most),
                 told: None,
                 poked: false,
@@ -88,7 +88,7 @@ impl Width {
     }
 
     /// Takes a measurement; wakes waiting threads if there are more streams to use.
-    pub fn look(&self, seen: Seen) {
+    pub fn look(&self, seen: Measurements) {
         let mut state = self.state.lock();
         let before = state.tuning.tuned();
         state.tuning.look(seen);
@@ -108,7 +108,8 @@ impl Width {
     /// Waits a moment for more streams than `streams`, or until poked; returns how
     /// many there are.
     pub fn wait_beyond(&self, streams: usize, patience: Duration) -> usize {
-        let is_all = |state: &mut State| state.tuning.tuned().streams <= streams && !state.poked;
+        let is_all =
+            |state: &mut WidthState| state.tuning.tuned().streams <= streams && !state.poked;
         let mut state = self.state.lock();
         self.changed.wait_while_for(&mut state, is_all, patience);
         state.poked = false;
@@ -140,10 +141,10 @@ mod tests {
     #[test]
     fn slow_streams_carry_small_blocks() {
         let width = Width::tuned(4, 4);
-        let at = |tenths: u64, bytes| Seen {
+        let at = |tenths: u64, bytes| Measurements {
             at: Duration::from_millis(100 * tenths),
             bytes,
-            ..Seen::default()
+            ..Measurements::default()
         };
         width.look(at(0, 0));
         width.look(at(10, 1_000_000));

@@ -7,10 +7,13 @@
 
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Dir, Entry, Error, Given, Opener, RemovalKind, Result, Set, Sink, Store, StoreExt, Whole,
-    Write, WriteMode, check,
+    Dir, Entry, Error, Expected, Opener, RemovalKind, Result, Set, Sink, SmallWrite, Store,
+    StoreExt, Write, WriteMode, check,
 };
-use godwit_sys::{Back, Errand, Folder, Kind, Open, Over, Root, Rules, Steward, User, drop_root};
+use godwit_sys::{
+    Errand, ErrandResult, FileKind, Folder, OpenMode, Overwrite, Root, Steward, StewardRules,
+    UserAccount, drop_root,
+};
 #[path = "../../godwit/tests/common/skip.rs"]
 mod skipped;
 
@@ -245,7 +248,7 @@ fn steward(export: &Path) -> Steward {
 
 fn steward_with(export: &Path, idle: Duration) -> Steward {
     let export = export.into();
-    Steward::start(Rules {
+    Steward::start(StewardRules {
         export,
         uid_min: 1000,
         idle,
@@ -260,7 +263,7 @@ fn steward_with(export: &Path, idle: Duration) -> Steward {
 }
 
 /// Runs a test's operation as an account.
-fn run(word: &str) -> Back {
+fn run(word: &str) -> ErrandResult {
     match word {
         "tell" => {
             let (here, mut there) = UnixStream::pair().unwrap();
@@ -287,7 +290,7 @@ fn run(word: &str) -> Back {
 /// Acts as a node does: starts the steward first, then gives up root for good.
 fn as_node(export: &Path) -> Steward {
     let steward = steward(export);
-    drop_root(&User::of_number(65_534).unwrap()).unwrap();
+    drop_root(&UserAccount::of_number(65_534).unwrap()).unwrap();
     assert!(fs::read("/etc/shadow").is_err());
     steward
 }
@@ -305,7 +308,7 @@ fn p(path: &str) -> &Path {
 fn write(dir: &Dir, path: &str, bytes: &[u8]) -> Result<()> {
     let sink = dir.write(p(path), &Write::default())?;
     put(&*sink, bytes)?;
-    sink.finish(&Whole::default()).map(drop)
+    sink.finish(&Expected::default()).map(drop)
 }
 
 fn put(sink: &dyn Sink, bytes: &[u8]) -> Result<()> {
@@ -391,7 +394,7 @@ fn permissions_hold(export: &Path) {
         let meta = fs::symlink_metadata(export.join(path)).unwrap();
         assert_eq!((meta.uid(), meta.gid()), (ALICE, ALICE), "{path}");
     }
-    let given = Given {
+    let given = SmallWrite {
         path: "small".into(),
         bytes: b"small".to_vec(),
         mtime: Some(Duration::from_secs(1_000_000_000)),
@@ -406,7 +409,7 @@ fn permissions_hold(export: &Path) {
     assert!(fs::File::open(export.join("mine")).is_err());
 }
 
-fn write_small(dir: &Dir, given: Given) -> Result<()> {
+fn write_small(dir: &Dir, given: SmallWrite) -> Result<()> {
     let (mut given, mut result) = (Some(given), Ok(()));
     dir.write_small(&mut || given.take(), &mut |_, done| result = done.map(drop))?;
     result
@@ -629,15 +632,26 @@ fn nothing_leads_out(export: &Path) {
     let leads = |name: &str| {
         let name = OsStr::new(name);
         let there = OsStr::new("there");
-        assert!(folder.open(name, Open::Read, 0).is_err(), "{name:?}");
-        assert!(folder.open(name, Open::Create, 0o600).is_err(), "{name:?}");
+        assert!(folder.open(name, OpenMode::Read, 0).is_err(), "{name:?}");
+        assert!(
+            folder.open(name, OpenMode::Create, 0o600).is_err(),
+            "{name:?}"
+        );
         assert!(folder.meta(name).is_err(), "{name:?}");
         assert!(folder.remove_file(name).is_err(), "{name:?}");
         assert!(folder.make_folder(name).is_err(), "{name:?}");
         assert!(folder.make_link(name, p("x")).is_err(), "{name:?}");
-        assert!(folder.rename(name, &folder, there, Over::Anything).is_err());
-        let _ = folder.open(there, Open::Create, 0o600).unwrap();
-        assert!(folder.rename(there, &folder, name, Over::Anything).is_err());
+        assert!(
+            folder
+                .rename(name, &folder, there, Overwrite::Anything)
+                .is_err()
+        );
+        let _ = folder.open(there, OpenMode::Create, 0o600).unwrap();
+        assert!(
+            folder
+                .rename(there, &folder, name, Overwrite::Anything)
+                .is_err()
+        );
     };
     for name in [
         "..",
@@ -683,7 +697,7 @@ fn a_secret(scratch: &Scratch) {
 
 fn secret_is_opened(export: &Path) {
     let (key, other) = (export.with_file_name("key"), export.with_file_name("other"));
-    let steward = Steward::start(Rules {
+    let steward = Steward::start(StewardRules {
         export: export.into(),
         uid_min: 1000,
         idle: Duration::from_secs(60),
@@ -692,7 +706,7 @@ fn secret_is_opened(export: &Path) {
         errand: None,
     })
     .unwrap();
-    drop_root(&User::of_number(65_534).unwrap()).unwrap();
+    drop_root(&UserAccount::of_number(65_534).unwrap()).unwrap();
     assert!(fs::read(&key).is_err());
     for _ in 0..2 {
         let file = steward.secret(&key).unwrap();
@@ -723,7 +737,7 @@ fn killed(export: &Path) {
     kill(first);
     // An operation in flight fails, and may be retried at once.
     sink.put(Block::at(1 << 20, &bytes)).unwrap();
-    let error = sink.finish(&Whole::of_size(2 << 20)).unwrap_err();
+    let error = sink.finish(&Expected::of_size(2 << 20)).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error:?}");
     println!("{error}");
     assert_eq!(error.exit_code(), 5);
@@ -768,11 +782,14 @@ fn idle_ends(export: &Path) {
     while Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(folder.meta(OsStr::new(".")).unwrap().kind, Kind::Directory);
+    assert_eq!(
+        folder.meta(OsStr::new(".")).unwrap().kind,
+        FileKind::Directory
+    );
     assert_eq!(account.opener_id().unwrap(), first);
     drop(folder);
     until_ended(first);
-    assert_eq!(meta(""), Kind::Directory);
+    assert_eq!(meta(""), FileKind::Directory);
     assert_ne!(account.opener_id().unwrap(), first);
 }
 
@@ -805,8 +822,8 @@ fn many_threads(export: &Path) {
     assert_eq!(names(&alice, "").len(), 400);
 }
 
-fn given() -> Given {
-    Given {
+fn given() -> SmallWrite {
+    SmallWrite {
         path: PathBuf::new(),
         bytes: Vec::new(),
         mtime: None,
@@ -856,7 +873,7 @@ fn all_verbs(dir: &Dir) -> [Duration; 3] {
     };
     let bytes = vec![7; 4096];
     let wrote = timed(&mut || {
-        let mut next = (0..COUNT).map(|i| Given {
+        let mut next = (0..COUNT).map(|i| SmallWrite {
             path: path(i),
             bytes: bytes.clone(),
             mtime: Some(Duration::from_secs(1_000_000_000)),

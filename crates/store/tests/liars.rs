@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // it is all test
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Url};
-use godwit_store::{Error, Remote, RemoteOptions, Result, Store, Take, channel::Cancel};
+use godwit_store::{BlockWriter, Error, Remote, RemoteOptions, Result, Store, channel::Cancel};
 use godwit_wire::transcript::{Spoken, SpokenBy, parse};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -19,7 +19,7 @@ use std::{
 #[derive(Default)]
 struct Kept(Mutex<Vec<u8>>);
 
-impl Take for Kept {
+impl BlockWriter for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0.lock().unwrap().extend(block.bytes);
         Ok(())

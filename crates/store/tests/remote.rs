@@ -8,8 +8,8 @@ mod peers;
 
 use godwit_core::{Block, Chain, Extents, Url};
 use godwit_store::{
-    EntryKind, Error, Finished, Remote, RemoteOptions, RemovalKind, Result, Store, StoreExt, Take,
-    Whole, Write, WriteMode, channel::Cancel, check,
+    BlockWriter, EntryKind, Error, Expected, Finished, Remote, RemoteOptions, RemovalKind, Result,
+    Store, StoreExt, Write, WriteMode, channel::Cancel, check,
 };
 use peers::{Kind as Server, Peer};
 use std::{
@@ -34,7 +34,7 @@ fn open(server: Server, peer: &Peer) -> Remote {
 #[derive(Default)]
 struct Kept(Mutex<(Vec<u8>, Extents)>);
 
-impl Take for Kept {
+impl BlockWriter for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (bytes, done) = &mut *self.0.lock().unwrap();
         let range = block.range();
@@ -71,7 +71,7 @@ fn put(store: &dyn Store, path: &Path, whole: &[u8], streams: usize) -> Result<F
             });
         }
     });
-    sink.finish(&Whole::of_size(whole.len() as u64))
+    sink.finish(&Expected::of_size(whole.len() as u64))
 }
 
 fn get(

@@ -2,7 +2,8 @@
 
 use godwit_core::{Algorithm, Block, Digest, Extents, Fault};
 use godwit_store::{
-    Can, Entry, EntryKind, Error, Memory, Read, Result, Stat, Store, StoreExt, Take, check, forward,
+    BlockWriter, Capabilities, Entry, EntryKind, Error, Memory, Read, Result, Stat, Store,
+    StoreExt, check, forward,
 };
 use std::{collections::BTreeMap, convert::Infallible, ops::Range, path::Path};
 
@@ -23,11 +24,11 @@ impl Shelf {
 impl Store for Shelf {
     forward!(self, self, |verb| self.refuse(verb); write remove rename mkdir set);
 
-    fn can(&self) -> Result<Can> {
-        Ok(Can {
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities {
             ranges: true,
             digests: Algorithm::ALL.to_vec(),
-            ..Can::default()
+            ..Capabilities::default()
         })
     }
 
@@ -48,7 +49,7 @@ impl Store for Shelf {
         })
     }
 
-    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn BlockWriter) -> Result<Read> {
         let all = self.bytes(path)?;
         for Range { start, end } in want.within(0..all.len() as u64) {
             let (offset, bytes) = (start, &all[start as usize..end as usize]);

@@ -2,8 +2,8 @@
 
 use godwit_core::{Block, Extents};
 use godwit_store::{
-    Direct, Faulty, Memory, Pace, Peer, Read, Result, Sink, SinkExt, Slow, Store, StoreExt, Take,
-    Write, forward,
+    BlockWriter, Direct, Faulty, Memory, Peer, Read, Result, Sink, SinkExt, Slow, SlowPace, Store,
+    StoreExt, Write, forward,
 };
 use std::{ops::Range, path::Path, time::Duration};
 
@@ -33,7 +33,7 @@ impl Peer for Far {
 
 struct Drawing(Box<dyn Sink>);
 
-impl Take for Drawing {
+impl BlockWriter for Drawing {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0.put(block)
     }
@@ -62,9 +62,9 @@ impl Direct for Drawing {
 
 #[test]
 fn wrapper_stays_remote_and_draws() {
-    let pace = Pace {
+    let pace = SlowPace {
         latency: Duration::from_millis(1),
-        ..Pace::default()
+        ..SlowPace::default()
     };
     let store = Faulty::new(Slow::new(Far::default(), pace), []);
     assert!(store.is_remote());

@@ -17,12 +17,12 @@ mod passing;
 mod rights;
 mod steward;
 
-pub use errand::{Back, Errand};
-pub use rights::{User, drop_root, group_name, user_name};
-pub use steward::{Rules, Steward};
+pub use errand::{Errand, ErrandResult};
+pub use rights::{UserAccount, drop_root, group_name, user_name};
+pub use steward::{Steward, StewardRules};
 
-use crate::{Attributes, Begun, Fresh, Meta, Open, Over, Room, Told};
-use message::{Reply, Request};
+use crate::{Attributes, DiskSpace, Meta, NameMeta, NewFile, NewFileRequest, OpenMode, Overwrite};
+use message::{OpenerReply, OpenerRequest};
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
@@ -38,18 +38,18 @@ use std::{
 /// An account of this machine, with whose rights names beneath the export are looked up. Clones
 /// share its opener, which is forked when needed.
 #[derive(Clone, Debug)]
-pub struct Account(Arc<Inner>);
+pub struct Account(Arc<AccountInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct AccountInner {
     steward: Steward,
     name: String,
-    link: Mutex<Option<Arc<Link>>>,
+    link: Mutex<Option<Arc<OpenerLink>>>,
 }
 
 impl Account {
     pub(crate) fn new(steward: Steward, name: &str) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(AccountInner {
             steward,
             name: name.into(),
             link: Mutex::new(None),
@@ -84,30 +84,30 @@ impl Account {
             .map(|l| l.process)
     }
 
-    pub(crate) fn file(&self, path: &Path, how: Open, mode: u32) -> io::Result<File> {
+    pub(crate) fn file(&self, path: &Path, how: OpenMode, mode: u32) -> io::Result<File> {
         let path = path.into();
-        self.ask(&Request::File { path, how, mode })?.1.file()
+        self.ask(&OpenerRequest::File { path, how, mode })?.1.file()
     }
 
     pub(crate) fn folder(&self, path: &Path) -> io::Result<Afar> {
-        let (link, answer) = self.ask(&Request::Folder { path: path.into() })?;
+        let (link, answer) = self.ask(&OpenerRequest::Folder { path: path.into() })?;
         match answer.reply {
-            Reply::Folder(id) => Ok(Afar { link, id }),
+            OpenerReply::Folder(id) => Ok(Afar { link, id }),
             _ => Err(link.broken()),
         }
     }
 
     pub(crate) fn meta(&self, path: &Path) -> io::Result<Meta> {
-        let (link, answer) = self.ask(&Request::Meta { path: path.into() })?;
+        let (link, answer) = self.ask(&OpenerRequest::Meta { path: path.into() })?;
         match answer.reply {
-            Reply::Meta(meta) => Ok(meta),
+            OpenerReply::Meta(meta) => Ok(meta),
             _ => Err(link.broken()),
         }
     }
 
     pub(crate) fn dress(&self, path: &Path, attributes: &Attributes) -> io::Result<()> {
         let (path, attributes) = (path.into(), *attributes);
-        let (link, answer) = self.ask(&Request::Dress { path, attributes })?;
+        let (link, answer) = self.ask(&OpenerRequest::Dress { path, attributes })?;
         answer.done(&link)
     }
 
@@ -115,14 +115,14 @@ impl Account {
     pub(crate) fn xattr(&self, path: &Path, name: Option<&OsStr>) -> io::Result<Vec<u8>> {
         let path = path.into();
         let (link, answer) = self.ask(&match name {
-            None => Request::Xattrs { path },
-            Some(name) => Request::Xattr {
+            None => OpenerRequest::Xattrs { path },
+            Some(name) => OpenerRequest::Xattr {
                 path,
                 name: name.to_owned(),
             },
         })?;
         match answer.reply {
-            Reply::Bytes(bytes) => Ok(bytes),
+            OpenerReply::Bytes(bytes) => Ok(bytes),
             _ => Err(link.broken()),
         }
     }
@@ -133,7 +133,7 @@ impl Account {
         name: &OsStr,
         value: Option<&[u8]>,
     ) -> io::Result<()> {
-        let (link, answer) = self.ask(&Request::SetXattr {
+        let (link, answer) = self.ask(&OpenerRequest::SetXattr {
             path: path.into(),
             name: name.to_owned(),
             value: value.map(<[u8]>::to_vec),
@@ -145,11 +145,11 @@ impl Account {
         &self,
         folder: &Path,
         name: &OsStr,
-    ) -> io::Result<(Afar, io::Result<Told>)> {
+    ) -> io::Result<(Afar, io::Result<NameMeta>)> {
         let (folder, name) = (folder.into(), name.to_owned());
-        let (link, answer) = self.ask(&Request::Place { folder, name })?;
+        let (link, answer) = self.ask(&OpenerRequest::Place { folder, name })?;
         match answer.reply {
-            Reply::Place(id, told) => {
+            OpenerReply::Place(id, told) => {
                 let told = told.map_err(io::Error::from_raw_os_error);
                 Ok((Afar { link, id }, told))
             }
@@ -157,16 +157,20 @@ impl Account {
         }
     }
 
-    pub(crate) fn begin(&self, folder: &Path, fresh: &Fresh) -> io::Result<(Afar, Begun)> {
+    pub(crate) fn begin(
+        &self,
+        folder: &Path,
+        fresh: &NewFileRequest,
+    ) -> io::Result<(Afar, NewFile)> {
         let (folder, fresh) = (folder.into(), fresh.clone());
-        let (link, answer) = self.ask(&Request::Begin { folder, fresh })?;
+        let (link, answer) = self.ask(&OpenerRequest::Begin { folder, fresh })?;
         let (id, begun) = answer.begun(&link)?;
         Ok((Afar { link, id }, begun))
     }
 
     /// Asks for what depends on nothing that an opener holds: if it has ended
     /// before it heard us, another one is asked.
-    fn ask(&self, request: &Request) -> io::Result<(Arc<Link>, Answer)> {
+    fn ask(&self, request: &OpenerRequest) -> io::Result<(Arc<OpenerLink>, OpenerAnswer)> {
         let link = self.link()?;
         match link.ask(request) {
             Err(Unanswered::Unheard) => {}
@@ -177,32 +181,32 @@ impl Account {
         Ok((link, answer))
     }
 
-    fn link(&self) -> io::Result<Arc<Link>> {
+    fn link(&self) -> io::Result<Arc<OpenerLink>> {
         let mut held = self.held();
         if let Some(link) = held.as_ref().filter(|l| !l.is_over()) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(Link::begin(&self.0.steward, &self.0.name)?);
+        let link = Arc::new(OpenerLink::begin(&self.0.steward, &self.0.name)?);
         *held = Some(Arc::clone(&link));
         Ok(link)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+    fn held(&self) -> MutexGuard<'_, Option<Arc<OpenerLink>>> {
         self.0.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The way to one opener. Once broken it stays so.
 #[derive(Debug)]
-struct Link {
+struct OpenerLink {
     account: String,
     process: u32,
-    line: Mutex<Line>,
+    line: Mutex<OpenerSocket>,
     over: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Line {
+struct OpenerSocket {
     socket: OwnedFd,
     buffer: Vec<u8>,
 }
@@ -219,41 +223,41 @@ enum Unanswered {
 }
 
 #[derive(Debug)]
-struct Answer {
-    reply: Reply,
+struct OpenerAnswer {
+    reply: OpenerReply,
     passed: Option<OwnedFd>,
 }
 
-impl Answer {
+impl OpenerAnswer {
     fn file(self) -> io::Result<File> {
         let missing = || io::Error::other("an opener passed no file");
         Ok(File::from(self.passed.ok_or_else(missing)?))
     }
 
-    fn begun(self, link: &Link) -> io::Result<(u32, Begun)> {
-        let Reply::Begun(id, old) = self.reply else {
+    fn begun(self, link: &OpenerLink) -> io::Result<(u32, NewFile)> {
+        let OpenerReply::Begun(id, old) = self.reply else {
             return Err(link.broken());
         };
         let file = self.passed.map(File::from);
-        Ok((id, Begun { old, file }))
+        Ok((id, NewFile { old, file }))
     }
 
-    fn done(&self, link: &Link) -> io::Result<()> {
+    fn done(&self, link: &OpenerLink) -> io::Result<()> {
         match self.reply {
-            Reply::Done => Ok(()),
+            OpenerReply::Done => Ok(()),
             _ => Err(link.broken()),
         }
     }
 }
 
-impl Link {
+impl OpenerLink {
     fn begin(steward: &Steward, name: &str) -> io::Result<Self> {
         let socket = steward.opener(name)?;
         passing::patience(&socket, PATIENCE)?;
         let link = Self {
             account: name.into(),
             process: 0, // it says so itself
-            line: Mutex::new(Line {
+            line: Mutex::new(OpenerSocket {
                 socket,
                 buffer: vec![0; message::BYTES_MAX],
             }),
@@ -262,20 +266,20 @@ impl Link {
         // The first reply says whether the opener could become the account.
         let greeting = link.answer(&mut link.line()).map_err(|e| link.why(e))?;
         match greeting.reply {
-            Reply::Hello { process } => Ok(Self { process, ..link }),
-            Reply::Refused(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+            OpenerReply::Hello { process } => Ok(Self { process, ..link }),
+            OpenerReply::Refused(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
             _ => Err(link.broken()),
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Answer, Unanswered> {
+    fn ask(&self, request: &OpenerRequest) -> Result<OpenerAnswer, Unanswered> {
         let mut line = self.line();
         let bytes = request.encode().map_err(Unanswered::Refused)?;
         self.say(&line, &bytes)?;
         self.answer(&mut line)
     }
 
-    fn say(&self, line: &Line, bytes: &[u8]) -> Result<(), Unanswered> {
+    fn say(&self, line: &OpenerSocket, bytes: &[u8]) -> Result<(), Unanswered> {
         if self.is_over() {
             return Err(Unanswered::Unheard);
         }
@@ -285,15 +289,15 @@ impl Link {
         })
     }
 
-    fn answer(&self, line: &mut Line) -> Result<Answer, Unanswered> {
+    fn answer(&self, line: &mut OpenerSocket) -> Result<OpenerAnswer, Unanswered> {
         let received = passing::receive(&line.socket, &mut line.buffer);
         let answer = received.ok().and_then(|(len, passed)| {
-            let reply = Reply::decode(line.buffer.get(..len)?)?;
-            Some(Answer { reply, passed })
+            let reply = OpenerReply::decode(line.buffer.get(..len)?)?;
+            Some(OpenerAnswer { reply, passed })
         });
         match answer {
-            Some(Answer {
-                reply: Reply::Failed(errno),
+            Some(OpenerAnswer {
+                reply: OpenerReply::Failed(errno),
                 ..
             }) => Err(Unanswered::Refused(io::Error::from_raw_os_error(errno))),
             Some(answer) => Ok(answer),
@@ -305,7 +309,7 @@ impl Link {
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, OpenerSocket> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -313,7 +317,7 @@ impl Link {
         self.over.load(Ordering::Relaxed)
     }
 
-    fn end(&self, line: &Line) {
+    fn end(&self, line: &OpenerSocket) {
         self.over.store(true, Ordering::Relaxed);
         passing::shut(&line.socket);
     }
@@ -337,14 +341,14 @@ impl Link {
 /// A directory that an opener holds for us.
 #[derive(Debug)]
 pub(crate) struct Afar {
-    link: Arc<Link>,
+    link: Arc<OpenerLink>,
     id: u32,
 }
 
 impl Afar {
-    pub(crate) fn open(&self, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
+    pub(crate) fn open(&self, name: &OsStr, how: OpenMode, mode: u32) -> io::Result<File> {
         let (folder, name) = (self.id, name.to_owned());
-        self.ask(&Request::Open {
+        self.ask(&OpenerRequest::Open {
             folder,
             name,
             how,
@@ -353,12 +357,12 @@ impl Afar {
         .file()
     }
 
-    pub(crate) fn tell(&self, names: &[OsString]) -> io::Result<Vec<io::Result<Told>>> {
+    pub(crate) fn tell(&self, names: &[OsString]) -> io::Result<Vec<io::Result<NameMeta>>> {
         let mut all = Vec::with_capacity(names.len());
         while all.len() < names.len() {
             let (folder, names) = (self.id, message::fitting(&names[all.len()..]));
-            match self.ask(&Request::Tell { folder, names })?.reply {
-                Reply::Told(told) if !told.is_empty() => all.extend(
+            match self.ask(&OpenerRequest::Tell { folder, names })?.reply {
+                OpenerReply::Told(told) if !told.is_empty() => all.extend(
                     told.into_iter()
                         .map(|told| told.map_err(io::Error::from_raw_os_error)),
                 ),
@@ -369,7 +373,7 @@ impl Afar {
         Ok(all)
     }
 
-    pub(crate) fn tell_one(&self, name: &OsStr) -> io::Result<Told> {
+    pub(crate) fn tell_one(&self, name: &OsStr) -> io::Result<NameMeta> {
         let told = self.tell(&[name.to_owned()])?.pop();
         told.unwrap_or_else(|| Err(self.link.broken()))
     }
@@ -379,13 +383,13 @@ impl Afar {
         name: &OsStr,
         to: &Self,
         new: &OsStr,
-        over: Over,
+        over: Overwrite,
     ) -> io::Result<()> {
         if !Arc::ptr_eq(&self.link, &to.link) {
             return Err(self.link.broken()); // One of the two openers has.
         }
         let (name, new) = (name.to_owned(), new.to_owned());
-        self.done(&Request::Rename {
+        self.done(&OpenerRequest::Rename {
             folder: self.id,
             name,
             to: to.id,
@@ -396,22 +400,22 @@ impl Afar {
 
     pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         let (folder, name) = (self.id, name.to_owned());
-        self.done(&Request::RemoveFile { folder, name })
+        self.done(&OpenerRequest::RemoveFile { folder, name })
     }
 
     pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
         let (folder, name) = (self.id, name.to_owned());
-        self.done(&Request::RemoveFolder { folder, name })
+        self.done(&OpenerRequest::RemoveFolder { folder, name })
     }
 
     pub(crate) fn make_folder(&self, name: &OsStr) -> io::Result<()> {
         let (folder, name) = (self.id, name.to_owned());
-        self.done(&Request::MakeFolder { folder, name })
+        self.done(&OpenerRequest::MakeFolder { folder, name })
     }
 
     pub(crate) fn make_link(&self, name: &OsStr, target: &Path) -> io::Result<()> {
         let (folder, name, target) = (self.id, name.to_owned(), PathBuf::from(target));
-        self.done(&Request::MakeLink {
+        self.done(&OpenerRequest::MakeLink {
             folder,
             name,
             target,
@@ -425,7 +429,7 @@ impl Afar {
         attributes: &Attributes,
     ) -> io::Result<()> {
         let is = crate::meta(file)?;
-        self.done(&Request::DressIn {
+        self.done(&OpenerRequest::DressIn {
             folder: self.id,
             name: name.to_owned(),
             device: is.device,
@@ -434,9 +438,9 @@ impl Afar {
         })
     }
 
-    pub(crate) fn begin(&self, fresh: &Fresh) -> io::Result<Begun> {
+    pub(crate) fn begin(&self, fresh: &NewFileRequest) -> io::Result<NewFile> {
         let (folder, fresh) = (self.id, fresh.clone());
-        let answer = self.ask(&Request::BeginIn { folder, fresh })?;
+        let answer = self.ask(&OpenerRequest::BeginIn { folder, fresh })?;
         Ok(answer.begun(&self.link)?.1)
     }
 
@@ -446,10 +450,10 @@ impl Afar {
         file: &File,
         attributes: &Attributes,
         name: &OsStr,
-        over: Over,
+        over: Overwrite,
     ) -> io::Result<()> {
         let is = crate::meta(file)?;
-        self.done(&Request::Publish {
+        self.done(&OpenerRequest::Publish {
             folder: self.id,
             fresh: fresh.to_owned(),
             device: is.device,
@@ -460,19 +464,19 @@ impl Afar {
         })
     }
 
-    pub(crate) fn room(&self) -> io::Result<Room> {
-        match self.ask(&Request::Room { folder: self.id })?.reply {
-            Reply::Room(room) => Ok(room),
+    pub(crate) fn room(&self) -> io::Result<DiskSpace> {
+        match self.ask(&OpenerRequest::Room { folder: self.id })?.reply {
+            OpenerReply::Room(room) => Ok(room),
             _ => Err(self.link.broken()),
         }
     }
 
-    fn done(&self, request: &Request) -> io::Result<()> {
+    fn done(&self, request: &OpenerRequest) -> io::Result<()> {
         self.ask(request)?.done(&self.link)
     }
 
     /// The directory is lost with its opener: no other opener has it.
-    fn ask(&self, request: &Request) -> io::Result<Answer> {
+    fn ask(&self, request: &OpenerRequest) -> io::Result<OpenerAnswer> {
         self.link.ask(request).map_err(|e| self.link.why(e))
     }
 }
@@ -480,7 +484,7 @@ impl Afar {
 impl Drop for Afar {
     fn drop(&mut self) {
         let line = self.link.line();
-        if let Ok(bytes) = (Request::Release { folder: self.id }).encode() {
+        if let Ok(bytes) = (OpenerRequest::Release { folder: self.id }).encode() {
             // If the opener has ended, it holds no directory.
             let _ = self.link.say(&line, &bytes);
         }

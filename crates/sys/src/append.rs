@@ -51,11 +51,11 @@ fn append(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use crate::scratch::TestDir;
 
     #[test]
     fn appends_of_two_descriptors_follow_each_other() {
-        let scratch = Scratch::new("append");
+        let scratch = TestDir::new("append");
         let path = scratch.join("log");
         let open = || {
             File::options()
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn appends_tell_where_they_are() {
-        let scratch = Scratch::new("append-told");
+        let scratch = TestDir::new("append-told");
         let path = scratch.join("log");
         std::fs::write(&path, "four").unwrap();
         let file = File::options().write(true).open(&path).unwrap();

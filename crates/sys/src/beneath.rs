@@ -1,6 +1,6 @@
 //! Looking up names beneath a directory, and never anywhere else.
 
-use crate::{Kind, Meta, Open, folder::Held, meta};
+use crate::{FileKind, Meta, OpenMode, folder::OpenDir, meta};
 use rustix::{
     fs::{self, CWD, Mode, OFlags, ResolveFlags},
     io::Errno,
@@ -93,7 +93,7 @@ impl Beneath {
     }
 
     /// Opens a file; `mode` is for a new one, less the process's umask.
-    pub(crate) fn file(&self, path: &Path, how: Open, mode: u32) -> io::Result<File> {
+    pub(crate) fn file(&self, path: &Path, how: OpenMode, mode: u32) -> io::Result<File> {
         Ok(File::from(self.lookup(
             path,
             how.flags(),
@@ -102,14 +102,14 @@ impl Beneath {
     }
 
     /// Opens a directory, to do something to names in it.
-    pub(crate) fn folder(&self, path: &Path) -> io::Result<Held> {
+    pub(crate) fn folder(&self, path: &Path) -> io::Result<OpenDir> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Held(self.lookup(path, flags, Mode::empty())?))
+        Ok(OpenDir(self.lookup(path, flags, Mode::empty())?))
     }
 
     /// Returns the attributes of a name; links are followed.
     pub(crate) fn meta(&self, path: &Path) -> io::Result<Meta> {
-        meta(&self.file(path, Open::Name, 0)?)
+        meta(&self.file(path, OpenMode::Name, 0)?)
     }
 
     fn lookup(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
@@ -254,7 +254,7 @@ fn open_no_link(
 ) -> io::Result<OwnedFd> {
     let fd = fs::openat(here, name, flags | OFlags::NOFOLLOW, mode)?;
     // As a mere name even a link can be opened, if it became one just now.
-    if flags.contains(OFlags::PATH) && meta(&fd)?.kind == Kind::Link {
+    if flags.contains(OFlags::PATH) && meta(&fd)?.kind == FileKind::Link {
         return Err(Errno::LOOP.into());
     }
     Ok(fd)
@@ -274,9 +274,9 @@ mod tests {
     use super::*;
     use std::{fs as std_fs, os::unix::fs::symlink, sync::atomic::AtomicU32};
 
-    struct Place(PathBuf);
+    struct TestExport(PathBuf);
 
-    impl Place {
+    impl TestExport {
         fn new() -> Self {
             static COUNT: AtomicU32 = AtomicU32::new(0);
             let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -292,23 +292,23 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestExport {
         fn drop(&mut self) {
             let _ = std_fs::remove_dir_all(&self.0);
         }
     }
 
-    fn both(place: &Place) -> [Beneath; 2] {
+    fn both(place: &TestExport) -> [Beneath; 2] {
         [Lookup::Kernel, Lookup::Walk].map(|l| Beneath::open_with(place.export(), l).unwrap())
     }
 
     fn read(root: &Beneath, path: &str) -> io::Result<String> {
-        io::read_to_string(root.file(Path::new(path), Open::Read, 0)?)
+        io::read_to_string(root.file(Path::new(path), OpenMode::Read, 0)?)
     }
 
     #[test]
     fn links_that_stay_inside_are_followed() {
-        let place = Place::new();
+        let place = TestExport::new();
         symlink("../file", place.export().join("inner/relative")).unwrap();
         symlink(
             place.export().join("file"),
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn nothing_leads_outside() {
-        let place = Place::new();
+        let place = TestExport::new();
         symlink("../../secret", place.export().join("inner/relative")).unwrap();
         symlink(place.0.join("secret"), place.export().join("absolute")).unwrap();
         symlink("..", place.export().join("up")).unwrap();
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_links_ends() {
-        let place = Place::new();
+        let place = TestExport::new();
         symlink("b", place.export().join("a")).unwrap();
         symlink("a", place.export().join("b")).unwrap();
         for root in both(&place) {
@@ -376,7 +376,7 @@ mod tests {
     /// the outside.
     #[test]
     fn a_race_never_leads_outside() {
-        let place = Place::new();
+        let place = TestExport::new();
         let (real, fake, moving) = ["real", "fake", "moving"]
             .map(|n| place.export().join(n))
             .into();
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn the_root_of_all_has_no_outside() {
-        let place = Place::new();
+        let place = TestExport::new();
         symlink(place.0.join("secret"), place.export().join("absolute")).unwrap();
         let root = Beneath::open(Path::new("/")).unwrap();
         let path = place.export().join("absolute");
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn path_longer_than_kernel_takes_opens() {
-        let place = Place::new();
+        let place = TestExport::new();
         let mut at = std_fs::File::open(place.export()).unwrap();
         let names = vec!["name"; 1000];
         for name in &names {
@@ -430,18 +430,18 @@ mod tests {
         fs::openat(&at, "f", OFlags::CREATE, Mode::RWXU).unwrap();
         let deep = PathBuf::from(names.join("/"));
         for root in both(&place) {
-            root.file(&deep.join("f"), Open::Read, 0).unwrap();
-            let error = root.file(&deep.join("out"), Open::Read, 0).unwrap_err();
+            root.file(&deep.join("f"), OpenMode::Read, 0).unwrap();
+            let error = root.file(&deep.join("out"), OpenMode::Read, 0).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(Errno::XDEV.raw_os_error()));
         }
         let all = Beneath::open(Path::new("/")).unwrap();
-        all.file(&place.export().join(deep).join("f"), Open::Read, 0)
+        all.file(&place.export().join(deep).join("f"), OpenMode::Read, 0)
             .unwrap();
     }
 
     #[test]
     fn where_no_link_is_followed_none_is() {
-        let place = Place::new();
+        let place = TestExport::new();
         symlink("../file", place.export().join("inner/last")).unwrap();
         symlink("inner", place.export().join("folder")).unwrap();
         symlink("nowhere", place.export().join("dangling")).unwrap();

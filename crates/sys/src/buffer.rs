@@ -14,12 +14,12 @@ pub const BUFFER_BYTES: usize = 1 << 20;
 ///
 /// A reused buffer still has its old bytes.
 #[derive(Debug)]
-pub struct Buffer(Block);
+pub struct Buffer(PageBlock);
 
 impl Buffer {
     /// Returns a buffer: a used one if there is one.
     pub fn take() -> Self {
-        Self(idle().pop().unwrap_or_else(Block::new))
+        Self(idle().pop().unwrap_or_else(PageBlock::new))
     }
 }
 
@@ -40,30 +40,30 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let mut idle = idle();
         if idle.len() < IDLE_MAX {
-            let block = std::mem::replace(&mut self.0, Block(None));
+            let block = std::mem::replace(&mut self.0, PageBlock(None));
             idle.push(block);
         }
     }
 }
 
-fn idle() -> std::sync::MutexGuard<'static, Vec<Block>> {
-    static IDLE: Mutex<Vec<Block>> = Mutex::new(Vec::new());
+fn idle() -> std::sync::MutexGuard<'static, Vec<PageBlock>> {
+    static IDLE: Mutex<Vec<PageBlock>> = Mutex::new(Vec::new());
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Page-aligned memory; `None` once it was handed on.
 #[derive(Debug)]
-struct Block(Option<NonNull<u8>>);
+struct PageBlock(Option<NonNull<u8>>);
 
 // SAFETY: the memory is owned by this value alone and reached only through it.
 #[allow(unsafe_code)]
-unsafe impl Send for Block {}
+unsafe impl Send for PageBlock {}
 // SAFETY: shared access only reads.
 #[allow(unsafe_code)]
-unsafe impl Sync for Block {}
+unsafe impl Sync for PageBlock {}
 
 #[allow(unsafe_code)]
-impl Block {
+impl PageBlock {
     fn new() -> Self {
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(LAYOUT) };
@@ -89,7 +89,7 @@ impl Block {
 }
 
 #[allow(unsafe_code)]
-impl Drop for Block {
+impl Drop for PageBlock {
     fn drop(&mut self) {
         if let Some(start) = self.0.take() {
             // SAFETY: allocated in `new` with this layout, and not handed on.

@@ -43,7 +43,7 @@ impl Cage {
             Err(rustix::io::Errno::NOENT) => return Ok(()),
             opened => opened?,
         };
-        let is_folder = crate::meta(&place)?.kind == crate::Kind::Directory;
+        let is_folder = crate::meta(&place)?.kind == crate::FileKind::Directory;
         let beneath = Beneath {
             allowed: match is_folder {
                 true => to,

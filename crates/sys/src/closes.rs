@@ -19,13 +19,13 @@ pub struct Closes(OwnedFd);
 
 /// A file that is watched; two names of one file are one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Watched(i32);
+pub struct WatchId(i32);
 
 /// Result of a wait.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Heard {
+pub struct ClosesHeard {
     /// Files of which a writer closed its descriptor.
-    pub closed: Vec<Watched>,
+    pub closed: Vec<WatchId>,
     /// More happened than the kernel could keep: look at all.
     pub is_lost: bool,
     /// The wait was ended by the flag.
@@ -40,22 +40,22 @@ impl Closes {
     }
 
     /// Watches a file from now on.
-    pub fn add(&self, path: &Path) -> io::Result<Watched> {
+    pub fn add(&self, path: &Path) -> io::Result<WatchId> {
         let flags = WatchFlags::CLOSE_WRITE | WatchFlags::DONT_FOLLOW;
-        Ok(Watched(inotify::add_watch(&self.0, path, flags)?))
+        Ok(WatchId(inotify::add_watch(&self.0, path, flags)?))
     }
 
     /// Watches a file no more; one that is gone is not watched anyway.
-    pub fn remove(&self, watched: Watched) {
+    pub fn remove(&self, watched: WatchId) {
         let _ = inotify::remove_watch(&self.0, watched.0);
     }
 
     /// Waits until something happens or `wake` can be read, at most for `patience`.
-    pub fn wait(&self, wake: BorrowedFd<'_>, patience: Duration) -> io::Result<Heard> {
+    pub fn wait(&self, wake: BorrowedFd<'_>, patience: Duration) -> io::Result<ClosesHeard> {
         let [_, is_woken] = wait_readable([self.0.as_fd(), wake], patience)?;
-        let mut heard = Heard {
+        let mut heard = ClosesHeard {
             is_woken,
-            ..Heard::default()
+            ..ClosesHeard::default()
         };
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.0, &mut space);
@@ -65,7 +65,7 @@ impl Closes {
                     heard.is_lost = true;
                 }
                 Ok(event) if event.events().contains(ReadFlags::CLOSE_WRITE) => {
-                    heard.closed.push(Watched(event.wd()));
+                    heard.closed.push(WatchId(event.wd()));
                 }
                 Ok(_) => {} // a watch that ended with its file
                 Err(Errno::WOULDBLOCK) => break,
@@ -88,12 +88,12 @@ const HEARD_MAX: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Wake, scratch::Scratch};
+    use crate::{Wake, scratch::TestDir};
     use std::fs::{self, File};
 
     #[test]
     fn only_close_of_writer_is_reported() {
-        let scratch = Scratch::new("closes");
+        let scratch = TestDir::new("closes");
         let (path, other) = (scratch.join("file"), scratch.join("other"));
         fs::write(&path, b"x").unwrap();
         fs::write(&other, b"x").unwrap();
@@ -103,7 +103,7 @@ mod tests {
         let wait = |limit| closes.wait(wake.as_fd(), limit).unwrap();
         drop(File::open(&path).unwrap());
         fs::write(&other, b"y").unwrap();
-        assert_eq!(wait(Duration::ZERO), Heard::default());
+        assert_eq!(wait(Duration::ZERO), ClosesHeard::default());
         let writer = File::options().write(true).open(&path).unwrap();
         let waiting = std::thread::spawn(move || drop(writer));
         assert_eq!(wait(Duration::from_secs(10)).closed, [watched]);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn removed_file_ends_watch_quietly() {
-        let scratch = Scratch::new("closes-gone");
+        let scratch = TestDir::new("closes-gone");
         let path = scratch.join("file");
         fs::write(&path, b"x").unwrap();
         let (closes, wake) = (Closes::new().unwrap(), Wake::new().unwrap());
@@ -125,7 +125,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_eq!(
             closes.wait(wake.as_fd(), Duration::ZERO).unwrap(),
-            Heard::default()
+            ClosesHeard::default()
         );
         closes.remove(watched);
         assert!(closes.add(&path).is_err());

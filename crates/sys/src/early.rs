@@ -33,11 +33,11 @@ fn span(range: &Range<u64>) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use crate::scratch::TestDir;
 
     #[test]
     fn what_was_begun_is_what_was_written() {
-        let scratch = Scratch::new("early");
+        let scratch = TestDir::new("early");
         let path = scratch.join("file");
         std::fs::write(&path, b"early").unwrap();
         let file = File::options().write(true).open(&path).unwrap();

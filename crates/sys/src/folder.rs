@@ -1,6 +1,6 @@
 //! An open directory, and operations on names in it.
 
-use crate::{Kind, Meta};
+use crate::{FileKind, Meta};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use std::{
     ffi::{OsStr, OsString},
@@ -15,12 +15,12 @@ use std::{
 
 /// A directory held open by this process.
 #[derive(Debug)]
-pub(crate) struct Held(pub(crate) OwnedFd);
+pub(crate) struct OpenDir(pub(crate) OwnedFd);
 
 /// How a file is opened. Never through a last link, never waiting for a peer of
 /// a pipe, and never handed to a child.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Open {
+pub enum OpenMode {
     /// To be read.
     Read,
     /// To be read and changed; it exists.
@@ -37,7 +37,7 @@ pub enum Open {
     Name,
 }
 
-impl Open {
+impl OpenMode {
     pub(crate) fn flags(self) -> OFlags {
         let how = match self {
             Self::Read => OFlags::RDONLY,
@@ -54,7 +54,7 @@ impl Open {
 
 /// Permission of a rename to replace the entry under the new name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Over {
+pub enum Overwrite {
     /// Replace it.
     Anything,
     /// The name must be free.
@@ -63,7 +63,7 @@ pub enum Over {
 
 /// Attributes of a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Told {
+pub struct NameMeta {
     /// Attributes of the entry; of a link itself, not of its target.
     pub meta: Meta,
     /// Target of a link; `None` for other entries.
@@ -72,11 +72,11 @@ pub struct Told {
 
 /// A new file that is to take a name once it is whole.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Fresh {
+pub struct NewFileRequest {
     /// The name it will take.
     pub name: OsString,
     /// Entry that the file may replace.
-    pub over: Over,
+    pub over: Overwrite,
     /// Temporary name of the file until it is whole.
     pub passing: OsString,
     /// Its permission bits, less the process's umask.
@@ -85,7 +85,7 @@ pub struct Fresh {
 
 /// Result of beginning a new file.
 #[derive(Debug)]
-pub struct Begun {
+pub struct NewFile {
     /// Entry under the name now.
     pub old: Option<Meta>,
     /// The new file. `None`: the old entry is in the way, or the directory takes no file.
@@ -95,14 +95,14 @@ pub struct Begun {
 /// Room of a file system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub struct Room {
+pub struct DiskSpace {
     pub total_bytes: u64,
     pub free_bytes: u64,
 }
 
-impl Held {
+impl OpenDir {
     /// Opens a file in it; `mode` is for a new one, less the process's umask.
-    pub(crate) fn open(&self, name: &OsStr, how: Open, mode: u32) -> io::Result<File> {
+    pub(crate) fn open(&self, name: &OsStr, how: OpenMode, mode: u32) -> io::Result<File> {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let fd = fs::openat(&self.0, name, how.flags() | OFlags::NOFOLLOW, mode)?;
         Ok(File::from(fd))
@@ -120,33 +120,33 @@ impl Held {
     }
 
     /// Returns the attributes of a name, and the target of a link.
-    pub(crate) fn told(&self, name: &OsStr) -> io::Result<Told> {
+    pub(crate) fn told(&self, name: &OsStr) -> io::Result<NameMeta> {
         let meta = self.meta(name)?;
         let target = match meta.kind {
-            Kind::Link => Some(self.target(name)?),
+            FileKind::Link => Some(self.target(name)?),
             _ => None,
         };
-        Ok(Told { meta, target })
+        Ok(NameMeta { meta, target })
     }
 
     /// Makes a new file, unless the entry under its name is in the way.
-    pub(crate) fn begin(&self, fresh: &Fresh) -> io::Result<Begun> {
+    pub(crate) fn begin(&self, fresh: &NewFileRequest) -> io::Result<NewFile> {
         let old = match self.meta(&fresh.name) {
             Ok(old) => Some(old),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e),
         };
-        let is_free = |old: Meta| fresh.over == Over::Anything && old.kind == Kind::File;
+        let is_free = |old: Meta| fresh.over == Overwrite::Anything && old.kind == FileKind::File;
         if !old.is_none_or(is_free) {
-            return Ok(Begun { old, file: None });
+            return Ok(NewFile { old, file: None });
         }
-        match self.open(&fresh.passing, Open::CreateNew, fresh.mode) {
-            Ok(file) => Ok(Begun {
+        match self.open(&fresh.passing, OpenMode::CreateNew, fresh.mode) {
+            Ok(file) => Ok(NewFile {
                 old,
                 file: Some(file),
             }),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
-                Ok(Begun { old, file: None })
+                Ok(NewFile { old, file: None })
             }
             Err(e) => Err(e),
         }
@@ -156,11 +156,11 @@ impl Held {
     pub(crate) fn rename(
         &self,
         name: &OsStr,
-        to: &Held,
+        to: &OpenDir,
         new: &OsStr,
-        over: Over,
+        over: Overwrite,
     ) -> io::Result<()> {
-        if over == Over::Anything {
+        if over == Overwrite::Anything {
             return Ok(fs::renameat(&self.0, name, &to.0, new)?);
         }
         match fs::renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE) {
@@ -195,9 +195,9 @@ impl Held {
     }
 
     /// Returns the room of the file system it is on.
-    pub(crate) fn room(&self) -> io::Result<Room> {
+    pub(crate) fn room(&self) -> io::Result<DiskSpace> {
         let told = fs::fstatvfs(&self.0)?;
-        Ok(Room {
+        Ok(DiskSpace {
             total_bytes: told.f_blocks.saturating_mul(told.f_frsize),
             free_bytes: told.f_bavail.saturating_mul(told.f_frsize),
         })
@@ -206,16 +206,16 @@ impl Held {
 
 /// The names in a directory, with the kinds that the directory reports.
 #[derive(Debug)]
-pub struct Names(fs::Dir);
+pub struct DirNames(fs::Dir);
 
-impl Names {
+impl DirNames {
     pub(crate) fn of(folder: File) -> io::Result<Self> {
         Ok(Self(fs::Dir::new(folder)?))
     }
 }
 
-impl Iterator for Names {
-    type Item = io::Result<(OsString, Kind)>;
+impl Iterator for DirNames {
+    type Item = io::Result<(OsString, FileKind)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

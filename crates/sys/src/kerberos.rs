@@ -7,7 +7,10 @@
 
 mod library;
 
-use library::{Bytes, KERBEROS, Library, Number, OF_HOST, OidSet, Place, Places, Thing, library};
+use library::{
+    GssBuffer, GssHandle, GssLibrary, GssNumber, KERBEROS, KeyValue, KeyValues, OF_HOST, OidSet,
+    library,
+};
 use std::{
     ffi::{CStr, CString, c_int},
     fmt,
@@ -18,7 +21,7 @@ use std::{
 
 /// Why the library does not do it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Refused {
+pub enum KerberosRefusal {
     /// There is none that can be loaded.
     Missing {
         /// Which was looked for.
@@ -37,7 +40,7 @@ pub enum Refused {
     },
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for KerberosRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { library, said } => write!(f, "{library}: {said}"),
@@ -46,7 +49,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for KerberosRefusal {}
 
 /// Protection of wrapped bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -80,7 +83,7 @@ pub struct Stepped {
 
 /// Names at both ends.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ends {
+pub struct KerberosNames {
     /// Client: `alice@REALM`, as the library writes it.
     pub initiator: Vec<u8>,
     /// Service that the client asked for: `ftp/host@REALM`.
@@ -95,17 +98,17 @@ pub struct Ends {
 
 /// A context in either role, of use to one thread at a time.
 pub struct KerberosContext {
-    library: &'static Library,
-    context: Thing,
-    side: Side,
+    library: &'static GssLibrary,
+    context: GssHandle,
+    side: CredentialSide,
 }
 
 /// Credential that a side begins with.
-enum Side {
+enum CredentialSide {
     /// Keys of our service.
-    Acceptor(Thing),
+    Acceptor(GssHandle),
     /// Name of the other side.
-    Initiator(Thing),
+    Initiator(GssHandle),
 }
 
 // SAFETY: the library's contexts, names and credentials belong to no thread. It asks only that two
@@ -115,7 +118,7 @@ unsafe impl Send for KerberosContext {}
 impl KerberosContext {
     /// Begins to wait for a client, with the keys of a keytab. `None`: the keytab of the
     /// environment, or the machine's.
-    pub fn accept(keytab: Option<&Path>) -> Result<Self, Refused> {
+    pub fn accept(keytab: Option<&Path>) -> Result<Self, KerberosRefusal> {
         let library = library()?;
         let mechanisms = OidSet {
             count: 1,
@@ -124,11 +127,11 @@ impl KerberosContext {
         // A path with a zero byte is none, and found to be none by the library.
         let named = keytab.map(|path| [b"FILE:", path.as_os_str().as_bytes()].concat());
         let named = named.map(|name| CString::new(name).unwrap_or_default());
-        let place = Place {
+        let place = KeyValue {
             key: c"keytab".as_ptr(),
             value: named.as_ref().map_or(ptr::null(), |name| name.as_ptr()),
         };
-        let places = Places {
+        let places = KeyValues {
             count: 1,
             elements: &raw const place,
         };
@@ -152,14 +155,14 @@ impl KerberosContext {
         Ok(Self {
             library,
             context: ptr::null_mut(),
-            side: Side::Acceptor(keys),
+            side: CredentialSide::Acceptor(keys),
         })
     }
 
     /// Begins a conversation with `NAME@HOST`, by the ticket of the environment's cache.
-    pub fn initiate(target: &str) -> Result<Self, Refused> {
+    pub fn initiate(target: &str) -> Result<Self, KerberosRefusal> {
         let library = library()?;
-        let text = Bytes::of(target.as_bytes());
+        let text = GssBuffer::of(target.as_bytes());
         let (mut minor, mut name) = (0, ptr::null_mut());
         // SAFETY: text and kind outlive the call.
         let major =
@@ -168,7 +171,7 @@ impl KerberosContext {
         Ok(Self {
             library,
             context: ptr::null_mut(),
-            side: Side::Initiator(name),
+            side: CredentialSide::Initiator(name),
         })
     }
 
@@ -188,14 +191,14 @@ impl KerberosContext {
 
     /// Takes a token of the other side; an initiator's first is empty. Must not be called after an
     /// error, or when both sides have agreed.
-    pub fn step(&mut self, token: &[u8]) -> Result<Stepped, Refused> {
-        let (came, mut said) = (Bytes::of(token), Bytes::none());
+    pub fn step(&mut self, token: &[u8]) -> Result<Stepped, KerberosRefusal> {
+        let (came, mut said) = (GssBuffer::of(token), GssBuffer::none());
         let mut minor = 0;
         let library = self.library;
         let major = match self.side {
             // SAFETY: the context is ours and no other thread's; all pointers outlive the call.
             // Without bindings here, those of the peer are ignored.
-            Side::Acceptor(keys) => unsafe {
+            CredentialSide::Acceptor(keys) => unsafe {
                 (library.accept_sec_context)(
                     &mut minor,
                     &mut self.context,
@@ -211,7 +214,7 @@ impl KerberosContext {
                 )
             },
             // SAFETY: as above; without a credential it takes the default one.
-            Side::Initiator(target) => unsafe {
+            CredentialSide::Initiator(target) => unsafe {
                 (library.init_sec_context)(
                     &mut minor,
                     ptr::null_mut(),
@@ -236,7 +239,7 @@ impl KerberosContext {
     }
 
     /// Returns the names at both ends of an established context.
-    pub fn ends(&mut self) -> Result<Ends, Refused> {
+    pub fn ends(&mut self) -> Result<KerberosNames, KerberosRefusal> {
         let library = self.library;
         let (mut minor, mut flags, mut is_open) = (0, 0, 0);
         let (mut initiator, mut acceptor) = (ptr::null_mut(), ptr::null_mut());
@@ -257,13 +260,13 @@ impl KerberosContext {
         let names = (library.text_of(initiator), library.text_of(acceptor));
         library.check(major, minor)?;
         if is_open == 0 {
-            return Err(Refused::No {
+            return Err(KerberosRefusal::No {
                 major: NO_CONTEXT,
                 minor: 0,
                 said: "the context does not stand".into(),
             });
         }
-        Ok(Ends {
+        Ok(KerberosNames {
             initiator: names.0?,
             acceptor: names.1?,
             hides: flags & HIDES != 0,
@@ -273,8 +276,8 @@ impl KerberosContext {
     }
 
     /// Protects bytes for the other side.
-    pub fn wrap(&mut self, clear: &[u8], how: Wrapping) -> Result<Vec<u8>, Refused> {
-        let (came, mut wrapped) = (Bytes::of(clear), Bytes::none());
+    pub fn wrap(&mut self, clear: &[u8], how: Wrapping) -> Result<Vec<u8>, KerberosRefusal> {
+        let (came, mut wrapped) = (GssBuffer::of(clear), GssBuffer::none());
         let (mut minor, mut hidden) = (0, 0);
         let hide = c_int::from(how == Wrapping::Private);
         // SAFETY: the context is ours; all pointers outlive the call.
@@ -293,7 +296,7 @@ impl KerberosContext {
         self.library.check(major, minor)?;
         match hide == 1 && hidden == 0 {
             false => Ok(wrapped),
-            true => Err(Refused::No {
+            true => Err(KerberosRefusal::No {
                 major: 0,
                 minor: 0,
                 said: "this context cannot make anything unreadable".into(),
@@ -302,14 +305,14 @@ impl KerberosContext {
     }
 
     /// Returns the plain bytes of a protected token.
-    pub fn unwrap(&mut self, wrapped: &[u8]) -> Result<Unwrapped, Refused> {
+    pub fn unwrap(&mut self, wrapped: &[u8]) -> Result<Unwrapped, KerberosRefusal> {
         // MIT's library rotates the bytes in place.
         let mut wrapped = wrapped.to_vec();
-        let came = Bytes {
+        let came = GssBuffer {
             length: wrapped.len(),
             at: wrapped.as_mut_ptr().cast(),
         };
-        let mut clear = Bytes::none();
+        let mut clear = GssBuffer::none();
         let (mut minor, mut hidden) = (0, 0);
         // SAFETY: the context is ours; all pointers outlive the call.
         let major = unsafe {
@@ -336,7 +339,7 @@ impl KerberosContext {
     }
 
     /// Returns how many bytes fit into a token that is no longer than so many.
-    pub fn room(&mut self, token_bytes: u32, how: Wrapping) -> Result<u32, Refused> {
+    pub fn room(&mut self, token_bytes: u32, how: Wrapping) -> Result<u32, KerberosRefusal> {
         let hide = c_int::from(how == Wrapping::Private);
         let (mut minor, mut room) = (0, 0);
         // SAFETY: the context is ours; all pointers outlive the call.
@@ -362,8 +365,8 @@ impl Drop for KerberosContext {
         unsafe {
             (self.library.delete_sec_context)(&mut minor, &mut self.context, ptr::null_mut());
             match &mut self.side {
-                Side::Acceptor(keys) => (self.library.release_cred)(&mut minor, keys),
-                Side::Initiator(name) => (self.library.release_name)(&mut minor, name),
+                CredentialSide::Acceptor(keys) => (self.library.release_cred)(&mut minor, keys),
+                CredentialSide::Initiator(name) => (self.library.release_name)(&mut minor, name),
             };
         }
     }
@@ -375,20 +378,20 @@ impl fmt::Debug for KerberosContext {
     }
 }
 
-impl Library {
+impl GssLibrary {
     /// Makes an error of a status that is one.
-    fn check(&self, major: Number, minor: Number) -> Result<(), Refused> {
+    fn check(&self, major: GssNumber, minor: GssNumber) -> Result<(), KerberosRefusal> {
         match major & ERRORS {
             0 => Ok(()),
             _ => Err(self.refusal(major, minor)),
         }
     }
 
-    fn refusal(&self, major: Number, minor: Number) -> Refused {
+    fn refusal(&self, major: GssNumber, minor: GssNumber) -> KerberosRefusal {
         // Kerberos may have no objection of its own, and says so under some number.
         let said = Some(self.words(minor, OF_MECHANISM)).filter(|said| minor != 0 && said != FINE);
         let said = said.unwrap_or_else(|| self.words(major, OF_GSS));
-        Refused::No {
+        KerberosRefusal::No {
             major,
             minor: minor.cast_signed(),
             said,
@@ -396,10 +399,10 @@ impl Library {
     }
 
     /// Returns the library's message for a status.
-    fn words(&self, status: Number, of: c_int) -> String {
+    fn words(&self, status: GssNumber, of: c_int) -> String {
         let (mut more, mut said) = (0, Vec::new());
         for _ in 0..WORDS_MAX {
-            let (mut minor, mut text) = (0, Bytes::none());
+            let (mut minor, mut text) = (0, GssBuffer::none());
             // SAFETY: all pointers outlive the call.
             let major = unsafe {
                 (self.display_status)(
@@ -426,11 +429,11 @@ impl Library {
     }
 
     /// Returns a name as text, and releases it.
-    fn text_of(&self, mut name: Thing) -> Result<Vec<u8>, Refused> {
+    fn text_of(&self, mut name: GssHandle) -> Result<Vec<u8>, KerberosRefusal> {
         if name.is_null() {
             return Ok(Vec::new());
         }
-        let (mut minor, mut text) = (0, Bytes::none());
+        let (mut minor, mut text) = (0, GssBuffer::none());
         // SAFETY: the name is ours, and released once.
         let major = unsafe {
             let major = (self.display_name)(&mut minor, name, &mut text, ptr::null_mut());
@@ -444,7 +447,7 @@ impl Library {
     }
 
     /// Takes bytes over, and gives the library its own back.
-    fn take(&self, mut bytes: Bytes) -> Vec<u8> {
+    fn take(&self, mut bytes: GssBuffer) -> Vec<u8> {
         let taken = match bytes.at.is_null() {
             true => Vec::new(),
             // SAFETY: the library says that there are so many bytes at this address. It keeps them
@@ -459,18 +462,18 @@ impl Library {
 }
 
 /// RFC 2744, 3.9.1: errors of the call and of the routine; the rest is said beside a success.
-const ERRORS: Number = 0xffff_0000;
-const CONTINUE: Number = 1;
-const NO_CONTEXT: Number = 8 << 16;
-const FOREVER: Number = Number::MAX;
+const ERRORS: GssNumber = 0xffff_0000;
+const CONTINUE: GssNumber = 1;
+const NO_CONTEXT: GssNumber = 8 << 16;
+const FOREVER: GssNumber = GssNumber::MAX;
 const TO_ACCEPT: c_int = 2;
 const OF_GSS: c_int = 1;
 const OF_MECHANISM: c_int = 2;
-const REPLAYS: Number = 4;
-const HIDES: Number = 16;
-const INTEGRITY: Number = 32;
+const REPLAYS: GssNumber = 4;
+const HIDES: GssNumber = 16;
+const INTEGRITY: GssNumber = 32;
 /// Both sides prove their names, and no right is delegated. The order is not checked, since lines
 /// and data use different connections.
-const WANTED: Number = 2 | REPLAYS | HIDES | INTEGRITY;
+const WANTED: GssNumber = 2 | REPLAYS | HIDES | INTEGRITY;
 const WORDS_MAX: usize = 4;
 const FINE: &str = "Success";

@@ -101,7 +101,7 @@ const F_SETSIG: i32 = 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use crate::scratch::TestDir;
     use std::{
         fs::OpenOptions,
         os::unix::fs::OpenOptionsExt,
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn lease_is_refused_to_writers_and_broken() {
-        let scratch = Scratch::new("lease");
+        let scratch = TestDir::new("lease");
         let path = scratch.join("file");
         let writer = File::create(&path).unwrap();
         let reader = File::open(&path).unwrap();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn nobody_else_has_it_open() {
-        let scratch = Scratch::new("lease-alone");
+        let scratch = TestDir::new("lease-alone");
         let path = scratch.join("file");
         let ours = File::create(&path).unwrap();
         let other = File::open(&path).unwrap();
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn writable_mapping_counts_after_close() {
-        let scratch = Scratch::new("lease-mapped");
+        let scratch = TestDir::new("lease-mapped");
         let path = scratch.join("file");
         std::fs::write(&path, [0; 4096]).unwrap();
         let writer = OpenOptions::new()
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn user_gets_leases_of_own_files_only() {
-        let scratch = Scratch::new("lease-user");
+        let scratch = TestDir::new("lease-user");
         let ours = scratch.join("ours");
         std::fs::write(&ours, b"x").unwrap();
         scratch.as_nobody(|| {

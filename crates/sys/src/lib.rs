@@ -34,28 +34,31 @@ mod wake;
 mod why;
 mod xattrs;
 
-pub use account::{Account, Back, Errand, Rules, Steward, User, drop_root, group_name, user_name};
+pub use account::{
+    Account, Errand, ErrandResult, Steward, StewardRules, UserAccount, drop_root, group_name,
+    user_name,
+};
 pub use append::{append_all, append_told};
 pub use beneath::{Lookup, is_ring};
 pub use buffer::{BUFFER_BYTES, Buffer};
-pub use closes::{Closes, Heard, Watched};
+pub use closes::{Closes, ClosesHeard, WatchId};
 pub use detached::{end_detached, send_signal, start_detached};
 pub use early::{begin_to_read, begin_to_sync};
-pub use folder::{Begun, Fresh, Names, Open, Over, Room, Told};
+pub use folder::{DirNames, DiskSpace, NameMeta, NewFile, NewFileRequest, OpenMode, Overwrite};
 pub use given::{is_input_closed, is_output_closed};
-pub use kerberos::{Ends, KerberosContext, Refused, Stepped, Unwrapped, Wrapping};
+pub use kerberos::{KerberosContext, KerberosNames, KerberosRefusal, Stepped, Unwrapped, Wrapping};
 pub use lease::{Lease, Leased, Unless, lease};
 pub use limits::{boot_id, ids, raise_open_files, user_id};
 pub use memory::{is_sealed, memory, seal, unnamed};
 pub use meta::{
-    Attributes, Kind, Meta, birth, locked_by, meta, next_data, punch, reserve_blocks, try_lock,
+    Attributes, FileKind, Meta, birth, locked_by, meta, next_data, punch, reserve_blocks, try_lock,
     unlock,
 };
 pub use mounts::{ended_within, mounted_from, unmount};
 pub use names::{Folder, Root};
 pub use network::{free_bytes, is_network_file_system};
-pub use passing::{PASSED_MAX, Peer, connect_local, peer_of, receive_passing, send_passing};
-pub use program::{Bounds, Made, Program, Running, ended_by};
+pub use passing::{PASSED_MAX, PeerProcess, connect_local, peer_of, receive_passing, send_passing};
+pub use program::{Program, ProgramLimits, ProgramOutput, RunningProgram, ended_by};
 pub use resume::Agreed;
 pub use secret::{ask_secret, is_typed};
 pub use sockets::{

@@ -17,7 +17,7 @@ use std::{
 /// Kind of a directory's entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum FileKind {
     File,
     Directory,
     Link,
@@ -28,7 +28,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl From<FileType> for Kind {
+impl From<FileType> for FileKind {
     fn from(kind: FileType) -> Self {
         match kind {
             FileType::RegularFile => Self::File,
@@ -46,7 +46,7 @@ impl From<FileType> for Kind {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
 pub struct Meta {
-    pub kind: Kind,
+    pub kind: FileKind,
     pub size: u64,
     /// Permission bits, 07777.
     pub mode: u32,
@@ -278,11 +278,11 @@ pub fn next_data(file: &File, from: u64) -> io::Result<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use crate::scratch::TestDir;
 
     #[test]
     fn whoever_has_locked_a_file_is_named() {
-        let scratch = Scratch::new("locked");
+        let scratch = TestDir::new("locked");
         let (file, other) = (
             File::create(scratch.join("file")).unwrap(),
             File::create(scratch.join("other")).unwrap(),

@@ -106,7 +106,7 @@ pub(crate) fn receive(
 /// Process that made the other end of a socket, as the kernel saw it then.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub struct Peer {
+pub struct PeerProcess {
     /// Number of the process. The process may have ended, and the number may be reused.
     pub process: u32,
     pub uid: u32,
@@ -114,9 +114,9 @@ pub struct Peer {
 }
 
 /// Returns the process at the other end of a local socket.
-pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
+pub fn peer_of(socket: impl AsFd) -> io::Result<PeerProcess> {
     let told = sockopt::socket_peercred(socket)?;
-    Ok(Peer {
+    Ok(PeerProcess {
         process: told.pid.as_raw_nonzero().get().unsigned_abs(),
         uid: told.uid.as_raw(),
         gid: told.gid.as_raw(),

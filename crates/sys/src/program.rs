@@ -34,8 +34,8 @@ pub struct Program {
     /// All of its environment.
     pub variables: Vec<(OsString, OsString)>,
     /// The bounds of its use of the machine.
-    pub bounds: Bounds,
-    /// Whether [`Running::read`] returns what the program writes to its standard error.
+    pub bounds: ProgramLimits,
+    /// Whether [`RunningProgram::read`] returns what the program writes to its standard error.
     pub hears_words: bool,
     /// Whether the program is a tool of the caller. A tool may gain rights, and is ended by TERM, not KILL,
     /// with the thread that started it.
@@ -47,7 +47,7 @@ pub struct Program {
 
 /// Limits of a program, which is ended if it takes more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Bounds {
+pub struct ProgramLimits {
     /// Time of a processor.
     pub cpu_seconds: u64,
     /// Size of the address space.
@@ -58,7 +58,7 @@ pub struct Bounds {
 
 /// A running program. Dropping it ends it, and all of its group.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningProgram {
     child: Child,
     end: OwnedFd,
     out: Option<ChildStdout>,
@@ -70,7 +70,7 @@ pub struct Running {
 
 /// Result of a wait for output.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Made {
+pub enum ProgramOutput {
     /// This many bytes were read.
     Bytes(usize),
     /// The program wrote this to its standard error.
@@ -85,7 +85,7 @@ pub enum Made {
 
 impl Program {
     /// Starts it, with `input` to read from. It ends with the calling thread.
-    pub fn start(&self, input: File) -> io::Result<Running> {
+    pub fn start(&self, input: File) -> io::Result<RunningProgram> {
         let (program, arguments) = self.command.split_first().ok_or(io::ErrorKind::NotFound)?;
         let mut command = Command::new(program);
         command
@@ -114,7 +114,7 @@ impl Program {
                 return Err(error);
             }
         };
-        let running = Running {
+        let running = RunningProgram {
             child,
             end,
             out,
@@ -145,7 +145,7 @@ impl Program {
     }
 }
 
-impl Running {
+impl RunningProgram {
     fn ready(&self) -> io::Result<()> {
         if let Some(out) = &self.out {
             ioctl_fionbio(out, true)?;
@@ -165,38 +165,38 @@ impl Running {
         buffer: &mut [u8],
         stop: BorrowedFd<'_>,
         late: Instant,
-    ) -> io::Result<Made> {
+    ) -> io::Result<ProgramOutput> {
         loop {
             let patience = match self.status {
                 Some(_) => Duration::ZERO,
                 None => late.saturating_duration_since(Instant::now()),
             };
             if patience.is_zero() && self.status.is_none() {
-                return Ok(Made::Late);
+                return Ok(ProgramOutput::Late);
             }
             let out = self.out.as_ref().map_or(stop, AsFd::as_fd);
             let words = self.words.as_ref().map_or(stop, AsFd::as_fd);
             let ready = wait_readable([stop, self.end.as_fd(), out, words], patience)?;
             if ready[0] {
-                return Ok(Made::Stopped);
+                return Ok(ProgramOutput::Stopped);
             }
             if ready[3] {
                 self.listen()?;
                 if self.hears_words && !self.said.is_empty() {
-                    return Ok(Made::Words(std::mem::take(&mut self.said)));
+                    return Ok(ProgramOutput::Words(std::mem::take(&mut self.said)));
                 }
             }
             if ready[2] && self.out.is_some() {
                 match self.out.as_mut().map_or(Ok(0), |out| out.read(buffer)) {
                     Ok(0) => self.out = None,
-                    Ok(count) => return Ok(Made::Bytes(count)),
+                    Ok(count) => return Ok(ProgramOutput::Bytes(count)),
                     Err(error) if is_nothing(&error) => {}
                     Err(error) => return Err(error),
                 }
                 continue;
             }
             match self.status {
-                Some(status) if !ready[3] => return Ok(Made::Ended(status)),
+                Some(status) if !ready[3] => return Ok(ProgramOutput::Ended(status)),
                 None if ready[1] => self.status = Some(self.bury()?),
                 _ => {}
             }
@@ -259,7 +259,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if self.status.is_none() {
             let _ = self.bury();
@@ -289,7 +289,11 @@ fn of(child: &Child) -> io::Result<Pid> {
 }
 
 /// Prepares the new process before it becomes the program.
-fn prepare((bounds, is_tool): (Bounds, bool), parent: Pid, cage: Option<&Cage>) -> io::Result<()> {
+fn prepare(
+    (bounds, is_tool): (ProgramLimits, bool),
+    parent: Pid,
+    cage: Option<&Cage>,
+) -> io::Result<()> {
     let signal = if is_tool { Signal::TERM } else { Signal::KILL };
     set_parent_process_death_signal(Some(signal))?;
     if getppid() != Some(parent) {
@@ -370,7 +374,7 @@ const WORDS_MAX: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Wake, scratch::Scratch};
+    use crate::{Wake, scratch::TestDir};
     use std::os::unix::ffi::OsStringExt;
 
     fn shell(script: &str) -> Program {
@@ -378,7 +382,7 @@ mod tests {
             command: ["/bin/sh", "-c", script].map(OsString::from).into(),
             directory: "/".into(),
             variables: vec![("GIVEN".into(), "this".into())],
-            bounds: Bounds {
+            bounds: ProgramLimits {
                 cpu_seconds: 10,
                 memory_bytes: 1 << 30,
                 open_files: 64,
@@ -394,13 +398,13 @@ mod tests {
     }
 
     /// Everything it writes, how it ended, and its last words.
-    fn run(program: &Program, input: File) -> (String, Made, String) {
+    fn run(program: &Program, input: File) -> (String, ProgramOutput, String) {
         let mut running = program.start(input).unwrap();
         let (wake, late) = (Wake::new().unwrap(), Instant::now() + PATIENCE);
         let (mut all, mut some) = (Vec::new(), [0; 1000]);
         loop {
             match running.read(&mut some, wake.as_fd(), late).unwrap() {
-                Made::Bytes(count) => all.extend_from_slice(&some[..count]),
+                ProgramOutput::Bytes(count) => all.extend_from_slice(&some[..count]),
                 made => {
                     let text = String::from_utf8(all).unwrap();
                     return (text, made, running.last_words());
@@ -409,8 +413,8 @@ mod tests {
         }
     }
 
-    fn ended(code: i32) -> Made {
-        Made::Ended(ExitStatus::from_raw(code << 8))
+    fn ended(code: i32) -> ProgramOutput {
+        ProgramOutput::Ended(ExitStatus::from_raw(code << 8))
     }
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -450,7 +454,7 @@ mod tests {
 
     #[test]
     fn arguments_are_bytes_and_the_directory_counts() {
-        let scratch = Scratch::new("program");
+        let scratch = TestDir::new("program");
         std::fs::write(scratch.join("here"), "").unwrap();
         let mut program = shell("ls; printf %s \"$1\"; ulimit -n");
         let odd = OsString::from_vec(b"\xff\n".into());
@@ -461,7 +465,8 @@ mod tests {
         let mut running = program.start(null()).unwrap();
         let (wake, late) = (Wake::new().unwrap(), Instant::now() + PATIENCE);
         let (mut all, mut some) = (Vec::new(), [0; 100]);
-        while let Made::Bytes(count) = running.read(&mut some, wake.as_fd(), late).unwrap() {
+        while let ProgramOutput::Bytes(count) = running.read(&mut some, wake.as_fd(), late).unwrap()
+        {
             all.extend_from_slice(&some[..count]);
         }
         assert_eq!(all, b"here\n\xff\n100\n");
@@ -483,12 +488,12 @@ mod tests {
         let mut running = shell("sleep 1000 & echo $!; wait").start(null()).unwrap();
         let (wake, mut some) = (Wake::new().unwrap(), [0; 100]);
         let made = running.read(&mut some, wake.as_fd(), Instant::now() + PATIENCE);
-        let Made::Bytes(count) = made.unwrap() else {
+        let ProgramOutput::Bytes(count) = made.unwrap() else {
             panic!("it says nothing");
         };
         let soon = Instant::now() + Duration::from_millis(50);
         let made = running.read(&mut [0; 100], wake.as_fd(), soon).unwrap();
-        assert_eq!(made, Made::Late);
+        assert_eq!(made, ProgramOutput::Late);
         drop(running);
         let id: u32 = str::from_utf8(&some[..count])
             .unwrap()
@@ -513,7 +518,7 @@ mod tests {
         wake.raise();
         let late = Instant::now() + PATIENCE;
         let made = running.read(&mut [0; 1], wake.as_fd(), late).unwrap();
-        assert_eq!(made, Made::Stopped);
+        assert_eq!(made, ProgramOutput::Stopped);
     }
 
     #[test]
@@ -527,7 +532,7 @@ mod tests {
         let mut program = shell("while :; do :; done");
         program.bounds.cpu_seconds = 1;
         let (_, made, _) = run(&program, null());
-        let Made::Ended(status) = made else {
+        let ProgramOutput::Ended(status) = made else {
             panic!("{made:?}");
         };
         assert_eq!(

@@ -7,9 +7,9 @@ use std::{
 };
 
 /// A directory that every user may write to; it is removed on drop.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct TestDir(PathBuf);
 
-impl Scratch {
+impl TestDir {
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("godwit-sys-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -49,7 +49,7 @@ fn become_nobody() {
     assert_eq!(crate::user_id(), NOBODY as u32);
 }
 
-impl Drop for Scratch {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

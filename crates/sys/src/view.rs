@@ -36,7 +36,7 @@ pub struct View {
     /// The name of the mounted directory, in the root.
     mount: CString,
     /// The entries of a root that is made for this; `None`: the directory is there, and is mounted on.
-    root: Option<Vec<Entry>>,
+    root: Option<Vec<RootEntry>>,
     /// Any directory; the root is made there.
     base: CString,
     directory: CString,
@@ -46,7 +46,7 @@ pub struct View {
 
 /// One entry of the root.
 #[derive(Debug)]
-struct Entry {
+struct RootEntry {
     name: CString,
     beneath_old: CString,
     kind: EntryIs,
@@ -219,7 +219,7 @@ impl View {
     }
 
     /// Makes a root in memory, with each entry of the old one, and one more.
-    fn make_root(&self, entries: &[Entry]) -> rustix::io::Result<()> {
+    fn make_root(&self, entries: &[RootEntry]) -> rustix::io::Result<()> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount(c"tmpfs", &*self.base, c"tmpfs", flags, c"mode=755,size=1m")?;
         rustix::process::chdir(&*self.base)?;
@@ -278,7 +278,7 @@ fn space_of(process: &str) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/{process}/ns/mnt"))
 }
 
-impl Entry {
+impl RootEntry {
     /// Shows an entry of the old root in the new one. One that cannot be bound is not seen.
     fn bind(&self) {
         let mode = Mode::from_raw_mode(0o755);
@@ -297,7 +297,7 @@ impl Entry {
 }
 
 /// Returns the entries of the root.
-fn entries() -> io::Result<Vec<Entry>> {
+fn entries() -> io::Result<Vec<RootEntry>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir("/")? {
         let entry = entry?;
@@ -310,7 +310,7 @@ fn entries() -> io::Result<Vec<Entry>> {
             (_, true) => EntryIs::Link(c_name(b"", &fs::read_link(entry.path())?)?),
             _ => EntryIs::Other,
         };
-        entries.push(Entry {
+        entries.push(RootEntry {
             beneath_old: c_name(b"/.old/", Path::new(&name))?,
             name: c_name(b"/", Path::new(&name))?,
             kind,

@@ -2,7 +2,7 @@
 //! connection under PROT P does, and another opens them? `bench/records` runs it.
 
 use godwit_trust::{
-    Authorities, Channel, Context, Credential, Expect, KeyKind, Opened,
+    Authorities, Channel, Context, Credential, Expect, KeyKind, Unsealed,
     lab::{Ca, Issue},
 };
 use std::{
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sealing += began.elapsed();
         let began = Instant::now();
         receiver.take_in(&sealed)?;
-        while let Opened::Bytes(count) = receiver.open(&mut opened)? {
+        while let Unsealed::Bytes(count) = receiver.open(&mut opened)? {
             bytes += count;
         }
         opening += began.elapsed();

@@ -8,11 +8,11 @@ use crate::{
     credential::{self, CHAIN_MAX, check_dates, identity_of, is_self_signed},
     dates,
     discover::Surroundings,
-    error::{Doing, NO_AUTHORITY, NO_LIST, Ours, unreadable},
+    error::{CertificateOwner, Doing, NO_AUTHORITY, NO_LIST, unreadable},
     identity::slashed,
     kept::Stamp,
     policy::Policy,
-    proxy::Kind,
+    proxy::ProxyKind,
     when,
 };
 use openssl::{
@@ -35,9 +35,9 @@ use std::{
 /// A directory of authorities (`HASH.0`, `HASH.signing_policy`, `HASH.r0`), read again for each
 /// check: a change counts from the next check on. Cheap to clone.
 #[derive(Clone)]
-pub struct Authorities(Arc<Inner>);
+pub struct Authorities(Arc<AuthorityDir>);
 
-struct Inner {
+struct AuthorityDir {
     dir: PathBuf,
     /// Trusted beside the directory, and without a policy: what DCSC brings.
     also: Vec<X509>,
@@ -51,7 +51,7 @@ impl Authorities {
     /// `/etc/ssl/certs`.
     pub fn of_servers() -> Self {
         let found = Surroundings::of_this_process().authorities();
-        Self(Arc::new(Inner {
+        Self(Arc::new(AuthorityDir {
             dir: found.unwrap_or_else(|_| SYSTEM.into()),
             also: Vec::new(),
             system: true,
@@ -76,7 +76,7 @@ impl Authorities {
     }
 
     fn new(dir: PathBuf, also: Vec<X509>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(AuthorityDir {
             dir,
             also,
             system: false,
@@ -139,7 +139,7 @@ impl Authorities {
             && self.0.also.iter().any(|trusted| trusted == only)
         {
             // A certificate that was handed to us is known by equality, whatever its issuer.
-            check_dates(only, now, Ours::No)?;
+            check_dates(only, now, CertificateOwner::Peer)?;
             return identity_of(shown);
         }
         let trusted = self.authorities_above(shown)?;
@@ -149,7 +149,7 @@ impl Authorities {
         check_languages(&chain)?;
         for pair in chain.windows(2) {
             let [subject, issuer] = pair else { continue };
-            if Kind::of(subject)?.is_none() && self.is_of_the_directory(issuer) {
+            if ProxyKind::of(subject)?.is_none() && self.is_of_the_directory(issuer) {
                 self.check_policy(subject, issuer)?;
                 self.check_revocation(subject, issuer, now)?;
             }
@@ -213,10 +213,10 @@ impl Authorities {
         now: SystemTime,
     ) -> Error {
         let subject = slashed(at.subject_name());
-        let is_proxy = |certificate| Kind::of(certificate).is_ok_and(|kind| kind.is_some());
+        let is_proxy = |certificate| ProxyKind::of(certificate).is_ok_and(|kind| kind.is_some());
         let leaf_name = slashed(leaf.subject_name());
         let why = match error.as_raw() {
-            EXPIRED | NOT_YET_VALID => match check_dates(at, now, Ours::No) {
+            EXPIRED | NOT_YET_VALID => match check_dates(at, now, CertificateOwner::Peer) {
                 Err(dates) => return dates.in_file(self.file_of(at)),
                 Ok(()) => error.error_string().into(),
             },
@@ -257,7 +257,7 @@ impl Authorities {
             .map(|number| self.hashed(at.subject_name_hash(), &number.to_string()))
             .take_while(|path| path.exists())
             .find(|path| match self.file(path, read_certificates) {
-                Ok(Some(File::Certificates(all))) => all.iter().any(|one| **one == *at),
+                Ok(Some(AuthorityFile::Certificates(all))) => all.iter().any(|one| **one == *at),
                 _ => false,
             })
     }
@@ -274,7 +274,7 @@ impl Authorities {
         let file = format!("{}.signing_policy", hex(issuer.subject_name_hash()));
         let path = self.0.dir.join(file);
         let authority = slashed(issuer.subject_name());
-        let Some(File::Policy(policy)) = self.file(&path, read_policy)? else {
+        let Some(AuthorityFile::Policy(policy)) = self.file(&path, read_policy)? else {
             return Err(Error::no_policy(authority, path));
         };
         let subject = slashed(subject.subject_name());
@@ -291,7 +291,7 @@ impl Authorities {
         let (mut newest, mut foreign) = (None, None);
         for number in 0..FILES_MAX {
             let path = self.hashed(issuer.subject_name_hash(), &format!("r{number}"));
-            let Some(File::List(list)) = self.file(&path, read_list)? else {
+            let Some(AuthorityFile::List(list)) = self.file(&path, read_list)? else {
                 break;
             };
             if !list.verify(&key).unwrap_or(false) {
@@ -330,7 +330,8 @@ impl Authorities {
         let mut found = Vec::new();
         for number in 0..FILES_MAX {
             let path = self.hashed(hash, &number.to_string());
-            let Some(File::Certificates(certificates)) = self.file(&path, read_certificates)?
+            let Some(AuthorityFile::Certificates(certificates)) =
+                self.file(&path, read_certificates)?
             else {
                 break;
             };
@@ -344,7 +345,11 @@ impl Authorities {
     }
 
     /// Returns the content of a file, read again if it changed; `None` if there is no such file.
-    fn file(&self, path: &Path, parse: fn(&Path, &[u8]) -> Result<File>) -> Result<Option<File>> {
+    fn file(
+        &self,
+        path: &Path,
+        parse: fn(&Path, &[u8]) -> Result<AuthorityFile>,
+    ) -> Result<Option<AuthorityFile>> {
         let stamp = match fs::metadata(path) {
             Ok(meta) => Stamp::of(&meta),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -375,38 +380,39 @@ impl fmt::Debug for Authorities {
 }
 
 /// Files as they were read, with the stamps that tell whether they have changed.
-static READ: LazyLock<Mutex<HashMap<PathBuf, (Stamp, File)>>> = LazyLock::new(Mutex::default);
+static READ: LazyLock<Mutex<HashMap<PathBuf, (Stamp, AuthorityFile)>>> =
+    LazyLock::new(Mutex::default);
 
 /// Content of a file of the directory.
 #[derive(Clone)]
-enum File {
+enum AuthorityFile {
     Certificates(Arc<Vec<X509>>),
     Policy(Arc<Policy>),
     List(Arc<X509Crl>),
 }
 
-fn read_certificates(path: &Path, bytes: &[u8]) -> Result<File> {
+fn read_certificates(path: &Path, bytes: &[u8]) -> Result<AuthorityFile> {
     let certificates = match bytes.starts_with(DER_SEQUENCE) {
         true => X509::from_der(bytes).map(|certificate| vec![certificate]),
         false => X509::stack_from_pem(bytes),
     };
     let certificates = certificates.map_err(unreadable(path, NO_AUTHORITY))?;
-    Ok(File::Certificates(Arc::new(certificates)))
+    Ok(AuthorityFile::Certificates(Arc::new(certificates)))
 }
 
-fn read_list(path: &Path, bytes: &[u8]) -> Result<File> {
+fn read_list(path: &Path, bytes: &[u8]) -> Result<AuthorityFile> {
     let list = match bytes.starts_with(DER_SEQUENCE) {
         true => X509Crl::from_der(bytes),
         false => X509Crl::from_pem(bytes),
     };
     let list = list.map_err(unreadable(path, NO_LIST))?;
-    Ok(File::List(Arc::new(list)))
+    Ok(AuthorityFile::List(Arc::new(list)))
 }
 
-fn read_policy(path: &Path, bytes: &[u8]) -> Result<File> {
+fn read_policy(path: &Path, bytes: &[u8]) -> Result<AuthorityFile> {
     let policy = Policy::parse(&String::from_utf8_lossy(bytes))
         .map_err(|what| Error::bad_file(path, what))?;
-    Ok(File::Policy(Arc::new(policy)))
+    Ok(AuthorityFile::Policy(Arc::new(policy)))
 }
 
 fn store(trusted: &[X509], now: SystemTime) -> Result<X509Store, ErrorStack> {
@@ -437,9 +443,9 @@ fn system_store(now: SystemTime) -> Result<X509Store, ErrorStack> {
 /// Refuses proxies that carry none of their owner's rights, or some that we cannot tell.
 fn check_languages(chain: &[X509]) -> Result<()> {
     for certificate in chain {
-        let why = match Kind::of(certificate)? {
-            Some(Kind::Independent) => "an independent proxy carries no rights of its owner",
-            Some(Kind::Restricted) => "a proxy with a policy that godwit cannot read",
+        let why = match ProxyKind::of(certificate)? {
+            Some(ProxyKind::Independent) => "an independent proxy carries no rights of its owner",
+            Some(ProxyKind::Restricted) => "a proxy with a policy that godwit cannot read",
             _ => continue,
         };
         return Err(Error::bad_chain(slashed(certificate.subject_name()), why));

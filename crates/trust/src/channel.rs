@@ -7,16 +7,16 @@
 
 mod flow;
 
-pub use flow::Opened;
+pub use flow::Unsealed;
 
 use crate::{
-    Authorities, Context, Credential, Error, Identity, Result, Step, cluster, context,
+    Authorities, Context, ContextStep, Credential, Error, Identity, Result, cluster, context,
     credential::identity_of,
     error::Doing,
     handshake::Role,
     identity::{host_names, is_for_host},
     keys,
-    proxy::{self, Kind},
+    proxy::{self, ProxyKind},
 };
 use openssl::{
     error::ErrorStack,
@@ -71,9 +71,9 @@ pub enum Resumption {
 
 /// A security context in either role.
 pub struct Channel {
-    tls: SslStream<Pipe>,
-    phase: Phase,
-    side: Side,
+    tls: SslStream<TlsBuffers>,
+    phase: ChannelPhase,
+    side: ChannelSide,
     /// Peer that an acceptor accepts; `None`: any peer.
     only: Option<Expect>,
     credential: Credential,
@@ -87,18 +87,18 @@ pub struct Channel {
 }
 
 /// Expectation of one side.
-enum Side {
+enum ChannelSide {
     Initiator {
         expect: Expect,
         /// `None`: TLS alone, without GSI's bytes behind the handshake.
         delegate: Option<Delegate>,
     },
-    Acceptor(Manner),
+    Acceptor(AcceptMode),
 }
 
 /// Protocol after the handshake.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Manner {
+enum AcceptMode {
     /// GSI's bytes.
     Gsi,
     /// None: the peer's data follow.
@@ -108,7 +108,7 @@ enum Manner {
 }
 
 /// Next message that must arrive.
-enum Phase {
+enum ChannelPhase {
     Handshake,
     /// Initiator, TLS 1.3: the zero byte, sent because a message is due.
     Null,
@@ -135,7 +135,7 @@ impl Channel {
         Self::begin(
             credential,
             authorities,
-            Side::Initiator { expect, delegate },
+            ChannelSide::Initiator { expect, delegate },
         )
     }
 
@@ -151,14 +151,14 @@ impl Channel {
         Self::begin(
             credential,
             authorities,
-            Side::Initiator { expect, delegate },
+            ChannelSide::Initiator { expect, delegate },
         )
     }
 
     fn begin(
         credential: &Credential,
         authorities: &Authorities,
-        side: Side,
+        side: ChannelSide,
     ) -> Result<(Self, Vec<u8>)> {
         let mut channel = Self::new(credential, authorities, Role::Initiator, side)?;
         match channel.shake()? {
@@ -172,20 +172,20 @@ impl Channel {
         if credential.keys().is_none() {
             keys::prepare();
         }
-        let side = Side::Acceptor(Manner::Gsi);
+        let side = ChannelSide::Acceptor(AcceptMode::Gsi);
         Self::new(credential, authorities, Role::Acceptor, side)
     }
 
     /// Begins a context of TLS alone, as the server.
     pub fn accept_tls(credential: &Credential, authorities: &Authorities) -> Result<Self> {
-        let side = Side::Acceptor(Manner::Tls);
+        let side = ChannelSide::Acceptor(AcceptMode::Tls);
         Self::new(credential, authorities, Role::Acceptor, side)
     }
 
     /// Begins as a server that shows its certificate and asks for none, as an ordinary TLS server
     /// does (RFC 4217).
     pub fn serve(credential: &Credential, resumption: Resumption) -> Result<Self> {
-        let side = Side::Acceptor(Manner::Host(resumption));
+        let side = ChannelSide::Acceptor(AcceptMode::Host(resumption));
         Self::new(credential, &Authorities::none(), Role::Host, side)
     }
 
@@ -201,7 +201,7 @@ impl Channel {
         credential: &Credential,
         authorities: &Authorities,
         role: Role,
-        side: Side,
+        side: ChannelSide,
     ) -> Result<Self> {
         let doing = "beginning a security context";
         credential.check_dates(SystemTime::now())?;
@@ -210,7 +210,7 @@ impl Channel {
             Role::Initiator | Role::Visitor => ssl.set_connect_state(),
             Role::Acceptor | Role::Host => ssl.set_accept_state(),
         }
-        if let Side::Initiator {
+        if let ChannelSide::Initiator {
             expect: Expect::Host(host),
             ..
         } = &side
@@ -218,7 +218,7 @@ impl Channel {
         {
             ssl.set_hostname(host.trim_end_matches('.')).doing(doing)?;
         }
-        if let Side::Acceptor(Manner::Host(Resumption::NotFromHere)) = &side {
+        if let ChannelSide::Acceptor(AcceptMode::Host(Resumption::NotFromHere)) = &side {
             ssl.set_num_tickets(0).doing(doing)?;
         }
         if let Some(agreed) = credential.agreed() {
@@ -228,8 +228,8 @@ impl Channel {
             }
         }
         Ok(Self {
-            tls: SslStream::new(ssl, Pipe::default()).doing(doing)?,
-            phase: Phase::Handshake,
+            tls: SslStream::new(ssl, TlsBuffers::default()).doing(doing)?,
+            phase: ChannelPhase::Handshake,
             side,
             only: None,
             credential: credential.clone(),
@@ -253,78 +253,82 @@ impl Channel {
         format!("{} {cipher}", ssl.version_str())
     }
 
-    fn on_handshake(&mut self) -> Result<Step> {
+    fn on_handshake(&mut self) -> Result<ContextStep> {
         let token = self.shake()?;
         if !self.tls.ssl().is_init_finished() {
-            return Ok(self.wait_for(Phase::Handshake, token));
+            return Ok(self.wait_for(ChannelPhase::Handshake, token));
         }
-        if matches!(self.side, Side::Acceptor(Manner::Host(_))) {
-            return Ok(self.wait_for(Phase::Done, token));
+        if matches!(self.side, ChannelSide::Acceptor(AcceptMode::Host(_))) {
+            return Ok(self.wait_for(ChannelPhase::Done, token));
         }
         // Nothing has left us yet that needs a known peer: the token is still here.
         self.meet()?;
         let is_tls13 = self.tls.ssl().version2() == Some(SslVersion::TLS1_3);
         match (&self.side, token) {
-            (Side::Initiator { delegate: None, .. } | Side::Acceptor(Manner::Tls), token) => {
-                Ok(self.wait_for(Phase::Done, token))
+            (
+                ChannelSide::Initiator { delegate: None, .. }
+                | ChannelSide::Acceptor(AcceptMode::Tls),
+                token,
+            ) => Ok(self.wait_for(ChannelPhase::Done, token)),
+            (ChannelSide::Initiator { .. }, token) if is_tls13 => {
+                Ok(self.wait_for(ChannelPhase::Null, token))
             }
-            (Side::Initiator { .. }, token) if is_tls13 => Ok(self.wait_for(Phase::Null, token)),
-            (Side::Initiator { .. }, _) => self.say_flag(),
-            (Side::Acceptor(_), None) => {
+            (ChannelSide::Initiator { .. }, _) => self.say_flag(),
+            (ChannelSide::Acceptor(_), None) => {
                 self.say(&[0])?;
                 let null = self.outgoing();
-                Ok(self.wait_for(Phase::Flag, Some(null)))
+                Ok(self.wait_for(ChannelPhase::Flag, Some(null)))
             }
-            (Side::Acceptor(_), token) => Ok(self.wait_for(Phase::Flag, token)),
+            (ChannelSide::Acceptor(_), token) => Ok(self.wait_for(ChannelPhase::Flag, token)),
         }
     }
 
-    fn on_null(&mut self) -> Result<Step> {
+    fn on_null(&mut self) -> Result<ContextStep> {
         // GCT sends one byte, others only session tickets: both are silence.
         self.hear(1)?;
         self.say_flag()
     }
 
-    fn say_flag(&mut self) -> Result<Step> {
-        let wanted = matches!(self.side, Side::Initiator { delegate: Some(delegate), .. } if delegate != Delegate::No);
+    fn say_flag(&mut self) -> Result<ContextStep> {
+        let wanted = matches!(self.side, ChannelSide::Initiator { delegate: Some(delegate), .. } if delegate != Delegate::No);
         // Members have the same key: there is no credential to delegate.
         let is_delegating = wanted && self.credential.keys().is_none();
         let (flag, next) = match is_delegating {
-            true => (DELEGATE, Phase::Request),
-            false => (DO_NOT, Phase::Done),
+            true => (DELEGATE, ChannelPhase::Request),
+            false => (DO_NOT, ChannelPhase::Done),
         };
         self.say(&[flag])?;
         let token = self.outgoing();
         Ok(self.wait_for(next, Some(token)))
     }
 
-    fn on_request(&mut self) -> Result<Step> {
+    fn on_request(&mut self) -> Result<ContextStep> {
         let bytes = self.hear(REQUEST_BYTES_MAX)?;
         if bytes.is_empty() {
-            return Ok(self.wait_for(Phase::Request, None));
+            return Ok(self.wait_for(ChannelPhase::Request, None));
         }
         let request = X509Req::from_der(&bytes).map_err(|_| garbled("a certificate request"))?;
         proxy::check_request(&request)?;
         let key = request.public_key().doing("reading the peer's request")?;
         let kind = match self.side {
-            Side::Initiator {
+            ChannelSide::Initiator {
                 delegate: Some(Delegate::Full),
                 ..
-            } => Kind::Full,
-            _ => Kind::Limited,
+            } => ProxyKind::Full,
+            _ => ProxyKind::Limited,
         };
         let proxy = self
             .credential
             .sign(&key, kind, self.credential.not_after(), None)?;
         self.say(&proxy.to_der().doing("writing a proxy")?)?;
         let token = self.outgoing();
-        Ok(self.wait_for(Phase::Done, Some(token)))
+        Ok(self.wait_for(ChannelPhase::Done, Some(token)))
     }
 
-    fn on_flag(&mut self) -> Result<Step> {
+    fn on_flag(&mut self) -> Result<ContextStep> {
         match self.hear(1)?[..] {
-            [] => Ok(self.wait_for(Phase::Flag, None)),
-            [DO_NOT] => Ok(self.wait_for(Phase::Done, None)),
+            [] => Ok(self.wait_for(ChannelPhase::Flag, None)),
+            [DO_NOT] => Ok(self.wait_for(ChannelPhase::Done, None)),
             [DELEGATE] => {
                 let leaf = self
                     .shown
@@ -338,7 +342,7 @@ impl Channel {
                 let request = request(&key).doing("asking for a proxy")?;
                 self.say(&request)?;
                 let token = self.outgoing();
-                Ok(self.wait_for(Phase::Proxy(key), Some(token)))
+                Ok(self.wait_for(ChannelPhase::Proxy(key), Some(token)))
             }
             [other, ..] => Err(Error::Token(format!(
                 "byte {other:#04x} where D (delegate) or 0 (do not) must be"
@@ -346,16 +350,16 @@ impl Channel {
         }
     }
 
-    fn on_proxy(&mut self, key: PKey<Private>) -> Result<Step> {
+    fn on_proxy(&mut self, key: PKey<Private>) -> Result<ContextStep> {
         let bytes = self.hear(REQUEST_BYTES_MAX)?;
         if bytes.is_empty() {
-            return Ok(self.wait_for(Phase::Proxy(key), None));
+            return Ok(self.wait_for(ChannelPhase::Proxy(key), None));
         }
         let proxy = X509::from_der(&bytes).map_err(|_| garbled("a certificate"))?;
         let is_ours = proxy
             .public_key()
             .is_ok_and(|public| public.public_eq(&key));
-        if !is_ours || Kind::of(&proxy)?.is_none() {
+        if !is_ours || ProxyKind::of(&proxy)?.is_none() {
             return Err(garbled("a proxy for the key it was asked for"));
         }
         let chain = [vec![proxy], self.shown.clone()].concat();
@@ -368,21 +372,21 @@ impl Channel {
             return Err(garbled("a proxy of its own"));
         }
         self.delegated = Some(Credential::new(key, chain, None)?);
-        Ok(self.wait_for(Phase::Done, None))
+        Ok(self.wait_for(ChannelPhase::Done, None))
     }
 
     /// Handles a token after the last: only TLS itself may have a message in it.
-    fn on_more(&mut self) -> Result<Step> {
+    fn on_more(&mut self) -> Result<ContextStep> {
         if !self.hear(1)?.is_empty() {
             return Err(Error::Token("a message in a token of the handshake".into()));
         }
-        Ok(self.wait_for(Phase::Done, None))
+        Ok(self.wait_for(ChannelPhase::Done, None))
     }
 
-    fn wait_for(&mut self, next: Phase, token: Option<Vec<u8>>) -> Step {
+    fn wait_for(&mut self, next: ChannelPhase, token: Option<Vec<u8>>) -> ContextStep {
         self.phase = next;
-        let done = matches!(self.phase, Phase::Done);
-        Step { token, done }
+        let done = matches!(self.phase, ChannelPhase::Done);
+        ContextStep { token, done }
     }
 
     /// Learns the peer's identity, and checks that it is the expected one.
@@ -401,8 +405,8 @@ impl Channel {
             }
         };
         let expect = match &self.side {
-            Side::Initiator { expect, .. } => Some(expect),
-            Side::Acceptor(_) => self.only.as_ref(),
+            ChannelSide::Initiator { expect, .. } => Some(expect),
+            ChannelSide::Acceptor(_) => self.only.as_ref(),
         };
         if let Some(expect) = expect {
             check_expected(expect, &peer, &self.shown, &self.credential)?;
@@ -435,7 +439,7 @@ impl Channel {
 
     fn feed(&mut self, token: &[u8]) -> Result<()> {
         if token.len() > TOKEN_BYTES_MAX {
-            self.phase = Phase::Broken;
+            self.phase = ChannelPhase::Broken;
             return Err(too_long());
         }
         self.tls.get_mut().put(token);
@@ -478,8 +482,8 @@ impl Channel {
 
     fn must_stand(&self) -> Result<()> {
         match self.phase {
-            Phase::Done => Ok(()),
-            Phase::Broken => Err(Error::Token("it goes on after an error".into())),
+            ChannelPhase::Done => Ok(()),
+            ChannelPhase::Broken => Err(Error::Token("it goes on after an error".into())),
             _ => Err(Error::Token(
                 "a protected message before the context stands".into(),
             )),
@@ -488,22 +492,22 @@ impl Channel {
 }
 
 impl Context for Channel {
-    fn step(&mut self, token: &[u8]) -> Result<Step> {
+    fn step(&mut self, token: &[u8]) -> Result<ContextStep> {
         self.feed(token)?;
         self.taken += token.len();
         if self.taken > TOKEN_BYTES_MAX {
-            self.phase = Phase::Broken;
+            self.phase = ChannelPhase::Broken;
             return Err(too_long());
         }
         // An error below leaves the context broken.
-        match mem::replace(&mut self.phase, Phase::Broken) {
-            Phase::Handshake => self.on_handshake(),
-            Phase::Null => self.on_null(),
-            Phase::Request => self.on_request(),
-            Phase::Flag => self.on_flag(),
-            Phase::Proxy(key) => self.on_proxy(key),
-            Phase::Done => self.on_more(),
-            Phase::Broken => Err(Error::Token("it goes on after an error".into())),
+        match mem::replace(&mut self.phase, ChannelPhase::Broken) {
+            ChannelPhase::Handshake => self.on_handshake(),
+            ChannelPhase::Null => self.on_null(),
+            ChannelPhase::Request => self.on_request(),
+            ChannelPhase::Flag => self.on_flag(),
+            ChannelPhase::Proxy(key) => self.on_proxy(key),
+            ChannelPhase::Done => self.on_more(),
+            ChannelPhase::Broken => Err(Error::Token("it goes on after an error".into())),
         }
     }
 
@@ -520,13 +524,13 @@ impl Context for Channel {
         match clear {
             Ok(clear) if is_whole => Ok(clear),
             Ok(_) => {
-                self.phase = Phase::Broken;
+                self.phase = ChannelPhase::Broken;
                 Err(Error::Token(
                     "a protected message ends in the middle".into(),
                 ))
             }
             Err(error) => {
-                self.phase = Phase::Broken;
+                self.phase = ChannelPhase::Broken;
                 Err(error)
             }
         }
@@ -548,14 +552,14 @@ impl fmt::Debug for Channel {
 
 /// Buffers of the TLS engine: unread input, and unsent output.
 #[derive(Default)]
-struct Pipe {
+struct TlsBuffers {
     incoming: Vec<u8>,
     /// How much of `incoming` has been read.
     read: usize,
     outgoing: Vec<u8>,
 }
 
-impl Pipe {
+impl TlsBuffers {
     fn put(&mut self, bytes: &[u8]) {
         if self.is_empty() {
             self.incoming.clear();
@@ -569,7 +573,7 @@ impl Pipe {
     }
 }
 
-impl Read for Pipe {
+impl Read for TlsBuffers {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -582,7 +586,7 @@ impl Read for Pipe {
     }
 }
 
-impl Write for Pipe {
+impl Write for TlsBuffers {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.outgoing.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -623,7 +627,7 @@ pub(crate) fn check_expected(
             }
         }
         Expect::Host(host) => {
-            let owner = shown.iter().find(|c| matches!(Kind::of(c), Ok(None)));
+            let owner = shown.iter().find(|c| matches!(ProxyKind::of(c), Ok(None)));
             match owner {
                 Some(owner) if is_for_host(owner, host) => Ok(()),
                 _ => Err(Error::wrong_host(
@@ -646,7 +650,7 @@ fn request(key: &PKey<Private>) -> Result<Vec<u8>, ErrorStack> {
     request.set_subject_name(&name.build())?;
     request.set_pubkey(key)?;
     let mut extensions = Stack::new()?;
-    extensions.push(proxy::info(Kind::Limited, None)?)?;
+    extensions.push(proxy::info(ProxyKind::Limited, None)?)?;
     request.add_extensions(&extensions)?;
     request.sign(key, proxy::digest_for(key))?;
     request.build().to_der()

@@ -9,7 +9,7 @@ use crate::{
     Error, Identity, Result,
     error::Doing,
     handshake::{Role, resume_never},
-    identity::By,
+    identity::ProofKind,
 };
 use godwit_core::{hex, unhex};
 use openssl::{
@@ -29,10 +29,10 @@ use std::{
 
 /// Keys of a cluster, any of which counts. We show the first ourselves.
 #[derive(Clone)]
-pub(crate) struct Keys(Arc<[Key]>);
+pub(crate) struct ClusterKeys(Arc<[ClusterKey]>);
 
 #[derive(Clone)]
-struct Key {
+struct ClusterKey {
     id: String,
     secret: [u8; SECRET_BYTES],
 }
@@ -41,7 +41,7 @@ struct Key {
 pub fn new_key(path: &Path) -> Result<String> {
     let mut secret = [0; SECRET_BYTES];
     rand_bytes(&mut secret).doing("making a key")?;
-    let id = Key::of(secret).id;
+    let id = ClusterKey::of(secret).id;
     let io = |cause: std::io::Error| match cause.kind() {
         std::io::ErrorKind::AlreadyExists => Error::exists(path),
         _ => Error::io(path, cause),
@@ -57,22 +57,28 @@ pub fn new_key(path: &Path) -> Result<String> {
     Ok(id)
 }
 
-impl Keys {
+impl ClusterKeys {
     /// Reads a file: 64 hexadecimal digits. An error does not repeat the text.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let digits = bytes.trim_ascii();
         let digits = std::str::from_utf8(digits).ok().and_then(unhex);
         let secret = digits.and_then(|secret| secret.try_into().ok());
         let secret = secret.ok_or("is no cluster key: those are 64 hexadecimal digits")?;
-        Ok(Self([Key::of(secret)].into()))
+        Ok(Self([ClusterKey::of(secret)].into()))
     }
 
     pub(crate) fn by_address() -> Self {
-        Self([Key::of_nobody()].into())
+        Self([ClusterKey::of_nobody()].into())
     }
 
     pub(crate) fn or_by_address(&self) -> Self {
-        Self(self.0.iter().cloned().chain([Key::of_nobody()]).collect())
+        Self(
+            self.0
+                .iter()
+                .cloned()
+                .chain([ClusterKey::of_nobody()])
+                .collect(),
+        )
     }
 
     /// Returns how people name the key that we show.
@@ -132,7 +138,7 @@ impl Keys {
         said: Option<&[u8]>,
         secret: &mut [u8],
     ) -> Result<usize, ErrorStack> {
-        let Some(said) = said.and_then(Said::parse) else {
+        let Some(said) = said.and_then(MemberClaim::parse) else {
             return Ok(0);
         };
         let key = self.0.iter().find(|key| key.id == said.id);
@@ -150,10 +156,10 @@ impl Keys {
     pub(crate) fn why_not(&self, ssl: &SslRef, said: String, file: Option<&Path>) -> Error {
         let is_ours = |id: &str| self.0.iter().any(|key| key.id == id);
         match ssl.ex_data(*SAID) {
-            Some(Said { id, .. }) if !is_ours(id) && id == ADDRESS => {
+            Some(MemberClaim { id, .. }) if !is_ours(id) && id == ADDRESS => {
                 Error::no_member("it says only where it comes from, which does not count here")
             }
-            Some(Said { id, .. }) if !is_ours(id) => {
+            Some(MemberClaim { id, .. }) if !is_ours(id) => {
                 Error::other_key(id.clone(), self.id(), file.map(Into::into))
             }
             _ => Error::no_member(said),
@@ -169,11 +175,11 @@ pub(crate) fn met(ssl: &SslRef) -> Result<Identity> {
     }
     Ok(match ssl.ex_data(*SAID) {
         Some(said) => Identity::member(by(&said.id), said.name.as_deref()),
-        None => Identity::member(By::Key, None),
+        None => Identity::member(ProofKind::Key, None),
     })
 }
 
-impl Key {
+impl ClusterKey {
     fn of(secret: [u8; SECRET_BYTES]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"godwit cluster key\0");
@@ -191,12 +197,12 @@ impl Key {
 }
 
 /// Claim of a client before its proof.
-struct Said {
+struct MemberClaim {
     id: String,
     name: Option<String>,
 }
 
-impl Said {
+impl MemberClaim {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
         let (mark, id, name) = (words.next()?, words.next()?, words.next());
@@ -208,10 +214,10 @@ impl Said {
     }
 }
 
-fn by(id: &str) -> By {
+fn by(id: &str) -> ProofKind {
     match id {
-        ADDRESS => By::Address,
-        _ => By::Key,
+        ADDRESS => ProofKind::Address,
+        _ => ProofKind::Key,
     }
 }
 
@@ -227,7 +233,7 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
-static SAID: LazyLock<Index<Ssl, Said>> =
+static SAID: LazyLock<Index<Ssl, MemberClaim>> =
     LazyLock::new(|| Ssl::new_ex_index().expect("the TLS library has room for a pointer"));
 
 const MARK: &str = "godwit1";
@@ -332,9 +338,9 @@ mod tests {
     fn key_id_is_no_key() {
         let dir = tempfile::tempdir().unwrap();
         let ours = key(&dir, "key");
-        let mut guessed = Key::of([7; SECRET_BYTES]);
+        let mut guessed = ClusterKey::of([7; SECRET_BYTES]);
         guessed.id = ours.key_id().unwrap().into();
-        let thief = Credential::shared(Keys([guessed].into()), None);
+        let thief = Credential::shared(ClusterKeys([guessed].into()), None);
         for (client, server) in [(&thief, &ours), (&ours, &thief)] {
             let error = refusal(client, server);
             assert!(matches!(error, Error::NoMember { .. }), "{error}");
@@ -437,7 +443,7 @@ mod tests {
     fn bad_key_is_refused_without_disclosure() {
         let digits = "0123456789abcdef".repeat(4);
         for good in [digits.clone(), format!("{digits}\n"), digits.to_uppercase()] {
-            assert!(Keys::parse(good.as_bytes()).is_ok(), "{good}");
+            assert!(ClusterKeys::parse(good.as_bytes()).is_ok(), "{good}");
         }
         for bad in [
             "",
@@ -446,17 +452,17 @@ mod tests {
             &format!("{digits}0"),
             &digits.replace('f', "g"),
         ] {
-            let error = Keys::parse(bad.as_bytes()).map(drop).unwrap_err();
+            let error = ClusterKeys::parse(bad.as_bytes()).map(drop).unwrap_err();
             assert_eq!(error, "is no cluster key: those are 64 hexadecimal digits");
         }
     }
 
     #[test]
     fn client_names_are_plain_before_logging() {
-        let name = |said: &str| Said::parse(said.as_bytes()).and_then(|said| said.name);
+        let name = |said: &str| MemberClaim::parse(said.as_bytes()).and_then(|said| said.name);
         assert_eq!(name("godwit1 00ff fermi.lab").as_deref(), Some("fermi.lab"));
         assert_eq!(name("godwit1 00ff a\nb"), None);
-        assert!(Said::parse(b"godwit1 00ff").is_some());
+        assert!(MemberClaim::parse(b"godwit1 00ff").is_some());
         for bad in [
             &b"godwit2 00ff x"[..],
             b"godwit1",
@@ -465,7 +471,7 @@ mod tests {
             b"godwit1 0\nf x",
             b"godwit1 00ff00ff00ff00ff0 x",
         ] {
-            assert!(Said::parse(bad).is_none(), "{bad:?}");
+            assert!(MemberClaim::parse(bad).is_none(), "{bad:?}");
         }
     }
 }

@@ -3,13 +3,13 @@
 
 use crate::{
     Error, Identity, Result,
-    cluster::Keys,
+    cluster::ClusterKeys,
     dates,
-    error::{Doing, NO_CREDENTIAL, Ours},
+    error::{CertificateOwner, Doing, NO_CREDENTIAL},
     identity::slashed,
     kept::Stamp,
     keys,
-    proxy::{self, CLOCK_SKEW, Kind, Wanted},
+    proxy::{self, CLOCK_SKEW, ProxyKind, ProxyRequest},
     when,
 };
 use godwit_sys::Agreed;
@@ -35,7 +35,7 @@ use std::{
 /// Our own certificate, its key and the certificates up to the end entity; or the key of a
 /// cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct Credential(Arc<Inner>);
+pub struct Credential(Arc<CredentialData>);
 
 /// Equal only to itself and its clones.
 impl PartialEq for Credential {
@@ -46,38 +46,38 @@ impl PartialEq for Credential {
 
 impl Eq for Credential {}
 
-struct Inner {
-    proof: Proof,
+struct CredentialData {
+    proof: IdentityProof,
     identity: Identity,
     /// From when on, and until when, all of it is believed.
     dates: Range<SystemTime>,
     file: Option<PathBuf>,
     /// Files that the credential was read from, with their stamps.
-    sources: Sources,
+    sources: SourceFiles,
     contexts: Contexts,
 }
 
 /// Certificate and key, in this order; empty where it was not read from files.
-type Sources = Vec<(PathBuf, Stamp)>;
+type SourceFiles = Vec<(PathBuf, Stamp)>;
 
 /// How a file is opened.
 type OpenFile<'a> = &'a dyn Fn(&Path) -> io::Result<File>;
 
 /// Proof of the identity.
-enum Proof {
+enum IdentityProof {
     Certificate {
         key: PKey<Private>,
         /// Leaf first, each signed by the next; the authority's own is left out.
         chain: Vec<X509>,
     },
     /// Membership: knowledge of one of these keys.
-    Shared(Keys),
+    Shared(ClusterKeys),
     /// No proof; a resumed session shows a server that this is the same client.
-    Nothing(Kept),
+    Nothing(ResumableSession),
 }
 
 /// Session that a server lets its client resume.
-pub(crate) type Kept = Arc<Mutex<Option<Agreed>>>;
+pub(crate) type ResumableSession = Arc<Mutex<Option<Agreed>>>;
 
 /// Settings that the TLS library makes of a credential, once for each role.
 #[derive(Default)]
@@ -141,7 +141,7 @@ impl Credential {
 
     /// Reads certificate, key and chain from one PEM text, as a proxy file has them.
     pub fn from_pem(pem: &[u8]) -> Result<Self> {
-        Self::parse(pem, Passphrase::Never, None, None, Sources::new())
+        Self::parse(pem, Passphrase::Never, None, None, SourceFiles::new())
     }
 
     fn parse(
@@ -149,7 +149,7 @@ impl Credential {
         passphrase: Passphrase<'_>,
         key_file: Option<&Path>,
         file: Option<&Path>,
-        sources: Sources,
+        sources: SourceFiles,
     ) -> Result<Self> {
         let named =
             |path: Option<&Path>| path.map_or_else(|| "the credential".into(), PathBuf::from);
@@ -175,19 +175,19 @@ impl Credential {
 
     /// Puts together what belongs together; `chain` is in order, leaf first.
     pub(crate) fn new(key: PKey<Private>, chain: Vec<X509>, file: Option<PathBuf>) -> Result<Self> {
-        Self::of_files(key, chain, file, Sources::new())
+        Self::of_files(key, chain, file, SourceFiles::new())
     }
 
     fn of_files(
         key: PKey<Private>,
         chain: Vec<X509>,
         file: Option<PathBuf>,
-        sources: Sources,
+        sources: SourceFiles,
     ) -> Result<Self> {
         let identity = identity_of(&chain)?;
         let dates = dates_of(&chain)?;
-        Ok(Self(Arc::new(Inner {
-            proof: Proof::Certificate { key, chain },
+        Ok(Self(Arc::new(CredentialData {
+            proof: IdentityProof::Certificate { key, chain },
             identity,
             dates,
             file,
@@ -198,22 +198,23 @@ impl Credential {
 
     /// Reads the key that the members of a cluster share; it must be ours alone.
     pub fn from_cluster_key(path: &Path) -> Result<Self> {
-        let keys = Keys::parse(&read_key(path)?).map_err(|what| Error::bad_file(path, what))?;
+        let keys =
+            ClusterKeys::parse(&read_key(path)?).map_err(|what| Error::bad_file(path, what))?;
         Ok(Self::shared(keys, Some(path.into())))
     }
 
     /// Returns the credential of members by address. It proves nothing: the acceptor has checked
     /// the peer's address.
     pub fn by_address() -> Self {
-        Self::shared(Keys::by_address(), None)
+        Self::shared(ClusterKeys::by_address(), None)
     }
 
     /// Accepts members by their address too, for a peer that comes from such an address. A
     /// certificate stays as it is.
     pub fn or_by_address(self) -> Self {
         match &self.0.proof {
-            Proof::Shared(keys) => Self::shared(keys.or_by_address(), self.0.file.clone()),
-            Proof::Certificate { .. } | Proof::Nothing(_) => self,
+            IdentityProof::Shared(keys) => Self::shared(keys.or_by_address(), self.0.file.clone()),
+            IdentityProof::Certificate { .. } | IdentityProof::Nothing(_) => self,
         }
     }
 
@@ -222,15 +223,15 @@ impl Credential {
     pub fn nobody() -> Self {
         Self::of_proof(
             Identity::named("nobody"),
-            Proof::Nothing(Kept::default()),
+            IdentityProof::Nothing(ResumableSession::default()),
             None,
         )
     }
 
     /// Returns the slot for a server's session, if the credential is empty.
-    pub(crate) fn agreed(&self) -> Option<&Kept> {
+    pub(crate) fn agreed(&self) -> Option<&ResumableSession> {
         match &self.0.proof {
-            Proof::Nothing(kept) => Some(kept),
+            IdentityProof::Nothing(kept) => Some(kept),
             _ => None,
         }
     }
@@ -247,32 +248,32 @@ impl Credential {
         Some(Error::key_refused(what, said))
     }
 
-    pub(crate) fn shared(keys: Keys, file: Option<PathBuf>) -> Self {
-        Self::of_proof(keys.identity(), Proof::Shared(keys), file)
+    pub(crate) fn shared(keys: ClusterKeys, file: Option<PathBuf>) -> Self {
+        Self::of_proof(keys.identity(), IdentityProof::Shared(keys), file)
     }
 
-    fn of_proof(identity: Identity, proof: Proof, file: Option<PathBuf>) -> Self {
-        Self(Arc::new(Inner {
+    fn of_proof(identity: Identity, proof: IdentityProof, file: Option<PathBuf>) -> Self {
+        Self(Arc::new(CredentialData {
             identity,
             proof,
             dates: SystemTime::UNIX_EPOCH..SystemTime::UNIX_EPOCH + NEVER,
             file,
-            sources: Sources::new(),
+            sources: SourceFiles::new(),
             contexts: Contexts::default(),
         }))
     }
 
     /// Returns the keys, if it is not by a certificate that it proves something.
-    pub(crate) fn keys(&self) -> Option<&Keys> {
+    pub(crate) fn keys(&self) -> Option<&ClusterKeys> {
         match &self.0.proof {
-            Proof::Shared(keys) => Some(keys),
-            Proof::Certificate { .. } | Proof::Nothing(_) => None,
+            IdentityProof::Shared(keys) => Some(keys),
+            IdentityProof::Certificate { .. } | IdentityProof::Nothing(_) => None,
         }
     }
 
     /// Returns how people name the key of the cluster, which tells nothing of it.
     pub fn key_id(&self) -> Option<&str> {
-        self.keys().map(Keys::id)
+        self.keys().map(ClusterKeys::id)
     }
 
     /// Returns the identity that the credential names.
@@ -288,7 +289,7 @@ impl Credential {
     /// Tells whether it is a proxy, and not its owner's own certificate.
     pub fn is_proxy(&self) -> bool {
         let leaf = self.chain().first();
-        leaf.is_some_and(|leaf| matches!(Kind::of(leaf), Ok(Some(_))))
+        leaf.is_some_and(|leaf| matches!(ProxyKind::of(leaf), Ok(Some(_))))
     }
 
     /// Returns the issuer of the last certificate of the chain: the authority.
@@ -352,8 +353,8 @@ impl Credential {
             KeyKind::Elliptic => keys::elliptic()?,
         };
         let kind = match wanted.limited {
-            true => Kind::Limited,
-            false => Kind::Full,
+            true => ProxyKind::Limited,
+            false => ProxyKind::Full,
         };
         let not_after = when::after(SystemTime::now(), wanted.lifetime);
         let leaf = self.sign(&key, kind, not_after, wanted.depth_max)?;
@@ -365,7 +366,7 @@ impl Credential {
     pub(crate) fn sign<T: HasPublic>(
         &self,
         key: &PKeyRef<T>,
-        kind: Kind,
+        kind: ProxyKind,
         not_after: SystemTime,
         depth_max: Option<u8>,
     ) -> Result<X509> {
@@ -373,7 +374,7 @@ impl Credential {
         let leaf = self.leaf()?;
         let kind = match kind {
             // A verifier would accept it for no more than its issuer.
-            Kind::Full if self.0.identity.limited => Kind::Limited,
+            ProxyKind::Full if self.0.identity.limited => ProxyKind::Limited,
             kind => kind,
         };
         if proxy::ends_the_chain(leaf)? {
@@ -383,7 +384,7 @@ impl Credential {
             ));
         }
         let starts = dates::moment(leaf.not_before())?;
-        let wanted = Wanted {
+        let wanted = ProxyRequest {
             kind,
             not_before: (SystemTime::now() - CLOCK_SKEW).max(starts),
             not_after: not_after.min(self.not_after()),
@@ -399,7 +400,7 @@ impl Credential {
             return Ok(());
         }
         for certificate in self.chain() {
-            check_dates(certificate, now, Ours::Yes)
+            check_dates(certificate, now, CertificateOwner::Us)
                 .map_err(|error| error.of_ours(self.0.file.as_ref()))?;
         }
         Ok(())
@@ -412,15 +413,15 @@ impl Credential {
     /// Returns the certificates, leaf first; none of a cluster's shared key.
     pub(crate) fn chain(&self) -> &[X509] {
         match &self.0.proof {
-            Proof::Certificate { chain, .. } => chain,
-            Proof::Shared(_) | Proof::Nothing(_) => &[],
+            IdentityProof::Certificate { chain, .. } => chain,
+            IdentityProof::Shared(_) | IdentityProof::Nothing(_) => &[],
         }
     }
 
     pub(crate) fn key(&self) -> Result<&PKeyRef<Private>> {
         match &self.0.proof {
-            Proof::Certificate { key, .. } => Ok(key),
-            Proof::Shared(_) | Proof::Nothing(_) => Err(no_certificate()),
+            IdentityProof::Certificate { key, .. } => Ok(key),
+            IdentityProof::Shared(_) | IdentityProof::Nothing(_) => Err(no_certificate()),
         }
     }
 
@@ -496,7 +497,11 @@ fn no_certificate() -> Error {
 }
 
 /// Refuses a certificate that has expired or is not valid yet.
-pub(crate) fn check_dates(certificate: &X509Ref, now: SystemTime, ours: Ours) -> Result<()> {
+pub(crate) fn check_dates(
+    certificate: &X509Ref,
+    now: SystemTime,
+    ours: CertificateOwner,
+) -> Result<()> {
     let subject = || slashed(certificate.subject_name());
     let file = None;
     let at = dates::moment(certificate.not_after())?;
@@ -536,8 +541,8 @@ pub(crate) fn identity_of(chain: &[X509]) -> Result<Identity> {
         identity.not_after = Some(first);
     }
     for certificate in chain {
-        match Kind::of(certificate)? {
-            Some(Kind::Limited) => identity.limited = true,
+        match ProxyKind::of(certificate)? {
+            Some(ProxyKind::Limited) => identity.limited = true,
             Some(_) => {}
             None => {
                 identity.subject = slashed(certificate.subject_name());

@@ -79,7 +79,7 @@ impl FromStr for Fingerprint {
 
 /// Host that a visitor wants to reach.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Wanted {
+pub enum WantedHost {
     /// The holder of this key.
     Key(Fingerprint),
     /// A host that authorities vouch for.
@@ -200,20 +200,20 @@ impl fmt::Debug for Doorway {
 }
 
 /// Returns the engine of one connection to a door; [`Credential::nobody`] shows no certificate.
-pub fn visit(credential: &Credential, wanted: &Wanted, host: &str) -> Result<Ssl> {
+pub fn visit(credential: &Credential, wanted: &WantedHost, host: &str) -> Result<Ssl> {
     let doing = "beginning TLS";
-    if let Wanted::Vouched(_) = wanted {
+    if let WantedHost::Vouched(_) = wanted {
         // Keys that know each other do not depend on a clock.
         credential.check_dates(SystemTime::now())?;
     }
     let mut ssl = Ssl::new(context::of(credential, Role::Visitor)?).doing(doing)?;
     ssl.set_connect_state();
     match wanted {
-        Wanted::Key(pin) => ssl.set_hostname(&pin.label()).doing(doing)?,
-        Wanted::Vouched(_) if host.parse::<IpAddr>().is_err() => {
+        WantedHost::Key(pin) => ssl.set_hostname(&pin.label()).doing(doing)?,
+        WantedHost::Vouched(_) if host.parse::<IpAddr>().is_err() => {
             ssl.set_hostname(host.trim_end_matches('.')).doing(doing)?;
         }
-        Wanted::Vouched(_) | Wanted::Anybody => {}
+        WantedHost::Vouched(_) | WantedHost::Anybody => {}
     }
     Ok(ssl)
 }
@@ -221,7 +221,7 @@ pub fn visit(credential: &Credential, wanted: &Wanted, host: &str) -> Result<Ssl
 /// Checks the visitor's peer, once the handshake is over.
 pub fn met(
     ssl: &SslRef,
-    wanted: &Wanted,
+    wanted: &WantedHost,
     authorities: &Authorities,
     ours: &Credential,
 ) -> Result<Identity> {
@@ -231,13 +231,13 @@ pub fn met(
     }
     let shown = shown(ssl);
     match wanted {
-        Wanted::Anybody => Ok(Identity::peer("anybody")),
-        Wanted::Vouched(expect) => {
+        WantedHost::Anybody => Ok(Identity::peer("anybody")),
+        WantedHost::Vouched(expect) => {
             let peer = authorities.judge(&shown, SystemTime::now())?;
             check_expected(expect, &peer, &shown, ours)?;
             Ok(peer)
         }
-        Wanted::Key(pin) => {
+        WantedHost::Key(pin) => {
             let leaf = shown.first().ok_or_else(showed_nothing)?;
             let found = Fingerprint::of(leaf)?;
             match found == *pin {
@@ -261,9 +261,9 @@ pub fn key_shown(ssl: &SslRef) -> Result<Option<Fingerprint>> {
 
 /// Certificates that a visitor showed, to be checked when needed.
 #[derive(Clone)]
-pub struct Shown(Vec<X509>);
+pub struct ShownCertificates(Vec<X509>);
 
-impl Shown {
+impl ShownCertificates {
     /// Returns the certificates shown; `None`: there were none.
     pub fn of(ssl: &SslRef) -> Option<Self> {
         Some(Self(shown(ssl))).filter(|shown| !shown.0.is_empty())
@@ -280,9 +280,11 @@ impl Shown {
     }
 }
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for ShownCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shown").field(&self.key().ok()).finish()
+        f.debug_tuple("ShownCertificates")
+            .field(&self.key().ok())
+            .finish()
     }
 }
 
@@ -343,7 +345,7 @@ mod tests {
         let (here, there) = UnixStream::pair().unwrap();
         let served = thread::spawn(move || SslStream::new(door, there).unwrap().accept().is_ok());
         let (ours, _) = key();
-        let wanted = Wanted::Key(pin);
+        let wanted = WantedHost::Key(pin);
         let mut visit = SslStream::new(visit(&ours, &wanted, "fermi").unwrap(), here).unwrap();
         let met = match visit.connect() {
             Ok(()) => Ok(met(visit.ssl(), &wanted, &Authorities::none(), &ours)),

@@ -51,7 +51,7 @@ godwit_core::errors! {
         #[error("{}expired {}, at {}{}", whose(.subject, .ours), when::apart(*.now, *.at), when::utc(*.at), inside(.file))]
         Expired {
             subject: String,
-            ours: Ours,
+            ours: CertificateOwner,
             at: SystemTime,
             now: SystemTime,
             file: Option<PathBuf>
@@ -59,7 +59,7 @@ godwit_core::errors! {
         #[error("{}is not valid before {} ({} from now){}", whose(.subject, .ours), when::utc(*.from), when::apart(*.now, *.from), inside(.file))]
         NotYet {
             subject: String,
-            ours: Ours,
+            ours: CertificateOwner,
             from: SystemTime,
             now: SystemTime,
             file: Option<PathBuf>
@@ -126,9 +126,9 @@ pub(crate) const NO_AUTHORITY: &str = "no readable certificate of an authority";
 /// Owner of a certificate: ours can be renewed here, the peer's only there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub enum Ours {
-    Yes,
-    No,
+pub enum CertificateOwner {
+    Us,
+    Peer,
 }
 
 /// Why Kerberos said no, as far as there is something to be done.
@@ -234,7 +234,7 @@ impl Error {
             Self::NoAuthorities { .. } => {
                 "install the authorities that you trust there, or name their directory in X509_CERT_DIR".into()
             }
-            Self::Expired { ours: Ours::Yes, .. } => {
+            Self::Expired { ours: CertificateOwner::Us, .. } => {
                 "renew it (a proxy: godwit proxy init), or set the clock of this machine if it is wrong".into()
             }
             Self::Expired { .. } => {
@@ -267,15 +267,15 @@ impl Error {
 
     /// Adds the file of a certificate of our own.
     pub(crate) fn of_ours(self, path: Option<&PathBuf>) -> Self {
-        self.lies_in(path.cloned(), Ours::Yes)
+        self.lies_in(path.cloned(), CertificateOwner::Us)
     }
 
     /// Adds the file of a certificate that is not our own.
     pub(crate) fn in_file(self, path: Option<PathBuf>) -> Self {
-        self.lies_in(path, Ours::No)
+        self.lies_in(path, CertificateOwner::Peer)
     }
 
-    fn lies_in(self, file: Option<PathBuf>, ours: Ours) -> Self {
+    fn lies_in(self, file: Option<PathBuf>, ours: CertificateOwner) -> Self {
         match self {
             Self::Expired {
                 subject, at, now, ..
@@ -362,10 +362,10 @@ pub(crate) fn why(cause: &io::Error) -> String {
         .to_lowercase()
 }
 
-fn whose(subject: &str, ours: &Ours) -> String {
+fn whose(subject: &str, ours: &CertificateOwner) -> String {
     match ours {
-        Ours::Yes => format!("our certificate {subject} "),
-        Ours::No => format!("the certificate {subject} "),
+        CertificateOwner::Us => format!("our certificate {subject} "),
+        CertificateOwner::Peer => format!("the certificate {subject} "),
     }
 }
 

@@ -2,13 +2,13 @@
 //! and the bounded run in the tests; no stable interface.
 
 use crate::{
-    Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, Opened, Result, Rights,
+    Authorities, Channel, Context, Credential, Delegate, Expect, KeyKind, Result, Rights, Unsealed,
     dates, der, gridmap,
     identity::{host_names, slashed},
     kerberos,
     lab::{Ca, Issue},
     policy::Policy,
-    proxy::{self, Kind},
+    proxy::{self, ProxyKind},
     record_bytes,
 };
 use openssl::{
@@ -51,7 +51,7 @@ pub fn certificate(bytes: &[u8]) {
     let Ok(certificate) = X509::from_der(bytes) else {
         return;
     };
-    let _ = Kind::of(&certificate);
+    let _ = ProxyKind::of(&certificate);
     let _ = dates::moment(certificate.not_after());
     slashed(certificate.subject_name());
     host_names(&certificate);
@@ -71,12 +71,12 @@ pub fn credential(bytes: &[u8]) {
 
 /// Identity that an authority knows, at both ends of a context.
 #[derive(Debug)]
-pub struct Pair {
+pub struct FeedPair {
     credential: Credential,
     authorities: Authorities,
 }
 
-impl Pair {
+impl FeedPair {
     /// Makes the authority in a directory that must stay.
     pub fn in_dir(dir: &Path) -> Result<Self> {
         let key = KeyKind::Elliptic;
@@ -156,7 +156,7 @@ impl Pair {
             Ok(key) => key,
             Err(_) => return Ok(false),
         };
-        let proxy = us.sign(&key, Kind::Limited, us.not_after(), None)?;
+        let proxy = us.sign(&key, ProxyKind::Limited, us.not_after(), None)?;
         let good = proxy.to_der().unwrap_or_default();
         let said = spoilt(&good, changes);
         let given = server.step(&client.wrap(&said)?);
@@ -206,9 +206,9 @@ impl Pair {
             }
             loop {
                 match server.open(&mut buffer) {
-                    Ok(Opened::Bytes(count)) => found.extend_from_slice(&buffer[..count]),
-                    Ok(Opened::Nothing) => break,
-                    Ok(Opened::End) => {
+                    Ok(Unsealed::Bytes(count)) => found.extend_from_slice(&buffer[..count]),
+                    Ok(Unsealed::Nothing) => break,
+                    Ok(Unsealed::End) => {
                         assert!(found == clear, "an end before all was there");
                         return;
                     }

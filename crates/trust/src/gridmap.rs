@@ -3,20 +3,20 @@
 //! A line is `"SUBJECT" account[,account…]`; `#` begins a remark, a backslash takes the next
 //! character as it is, `\xHH` is a byte. Whether such an account exists is not asked here.
 
-use crate::{Identity, Result, credential::read, identity::spelled, kept::Kept};
+use crate::{Identity, Result, credential::read, identity::spelled, kept::FileCache};
 use std::{collections::HashMap, path::Path, sync::Arc};
 
 /// Accounts of this machine that each subject may use, the first by default. Each question checks
 /// whether the file has changed. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Gridmap(Arc<Kept<Accounts>>);
+pub struct Gridmap(Arc<FileCache<AccountMap>>);
 
-pub(crate) type Accounts = HashMap<String, Vec<String>>;
+pub(crate) type AccountMap = HashMap<String, Vec<String>>;
 
 impl Gridmap {
     /// Reads a grid-mapfile; a line that is not understood is an error that names it.
     pub fn read(path: &Path) -> Result<Self> {
-        let map = Self(Arc::new(Kept::of(path)));
+        let map = Self(Arc::new(FileCache::of(path)));
         map.current()?;
         Ok(map)
     }
@@ -42,13 +42,13 @@ impl Gridmap {
         self.0.path()
     }
 
-    fn current(&self) -> Result<Arc<Accounts>> {
+    fn current(&self) -> Result<Arc<AccountMap>> {
         self.0.now(read, parse)
     }
 }
 
-pub(crate) fn parse(text: &[u8]) -> Result<Accounts, String> {
-    let mut accounts = Accounts::new();
+pub(crate) fn parse(text: &[u8]) -> Result<AccountMap, String> {
+    let mut accounts = AccountMap::new();
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {

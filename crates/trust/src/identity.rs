@@ -13,12 +13,12 @@ pub struct Identity {
     pub(crate) chain: Vec<String>,
     pub(crate) limited: bool,
     pub(crate) not_after: Option<SystemTime>,
-    pub(crate) by: By,
+    pub(crate) by: ProofKind,
 }
 
 /// Proof by which a peer is known.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum By {
+pub(crate) enum ProofKind {
     /// A name that an authority vouches for.
     #[default]
     Name,
@@ -37,12 +37,12 @@ impl Identity {
             subject,
             limited: false,
             not_after: None,
-            by: By::Name,
+            by: ProofKind::Name,
         }
     }
 
     /// Returns a member of a cluster; `name` is its own claim, which is not proved.
-    pub(crate) fn member(by: By, name: Option<&str>) -> Self {
+    pub(crate) fn member(by: ProofKind, name: Option<&str>) -> Self {
         let chain = name.map(|name| format!("{CLUSTER}/CN={name}"));
         Self {
             chain: vec![chain.unwrap_or_else(|| CLUSTER.into())],
@@ -59,12 +59,12 @@ impl Identity {
     /// Tells whether it is a member of a cluster, known by its key or its address: it may act for
     /// others.
     pub fn is_member(&self) -> bool {
-        self.by != By::Name
+        self.by != ProofKind::Name
     }
 
     /// Tells whether nothing was proved but an address.
     pub fn is_by_address(&self) -> bool {
-        self.by == By::Address
+        self.by == ProofKind::Address
     }
 
     /// Returns the subject of the end entity: `/O=Grid/CN=alice`.

@@ -9,12 +9,12 @@ use std::{
 };
 
 /// Parsed content of a file. Each question checks the file, and reads it again if it has changed.
-pub(crate) struct Kept<T> {
+pub(crate) struct FileCache<T> {
     path: PathBuf,
     read: Mutex<Option<(Stamp, Arc<T>)>>,
 }
 
-impl<T> Kept<T> {
+impl<T> FileCache<T> {
     /// Nothing is read yet.
     pub(crate) fn of(path: &Path) -> Self {
         Self {
@@ -48,9 +48,9 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T> fmt::Debug for Kept<T> {
+impl<T> fmt::Debug for FileCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Kept").field(&self.path).finish()
+        f.debug_tuple("FileCache").field(&self.path).finish()
     }
 }
 

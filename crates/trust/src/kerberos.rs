@@ -13,12 +13,12 @@ mod seen;
 pub use blocks::{Blocks, Blockwise};
 
 use crate::{
-    Context, Error, Identity, Result, Step, TOKEN_BYTES_MAX,
+    Context, ContextStep, Error, Identity, Result, TOKEN_BYTES_MAX,
     error::NoTicket,
     identity::{is_principal, spelled},
 };
-use godwit_sys::{Ends, KerberosContext, Refused, Unwrapped, Wrapping};
-use seen::Seen;
+use godwit_sys::{KerberosContext, KerberosNames, KerberosRefusal, Unwrapped, Wrapping};
+use seen::SeenTokens;
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -28,9 +28,9 @@ use std::{
 /// A context in either role.
 pub struct Kerberos {
     /// Shared with the data connections of this login.
-    context: Shared,
-    phase: Phase,
-    side: Side,
+    context: SharedContext,
+    phase: KerberosPhase,
+    side: KerberosSide,
     /// Keytab of an acceptor, for the log.
     keytab: Option<PathBuf>,
     peer: Option<Identity>,
@@ -39,14 +39,14 @@ pub struct Kerberos {
     taken: usize,
 }
 
-type Shared = Arc<Mutex<Both>>;
+type SharedContext = Arc<Mutex<Both>>;
 
 /// A context, and the numbers of its tokens.
 struct Both {
     context: KerberosContext,
     /// The library looks for replays; yafc does not ask it to.
     sees_replays: bool,
-    seen: Seen,
+    seen: SeenTokens,
 }
 
 impl Both {
@@ -66,13 +66,13 @@ impl Both {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Side {
+enum KerberosSide {
     Initiator,
     Acceptor,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
+enum KerberosPhase {
     /// Tokens go back and forth.
     Underway,
     Done,
@@ -98,7 +98,7 @@ impl Kerberos {
             KerberosContext::accept(keytab).map_err(|why| no_keys(named.as_deref(), why))?;
         Ok(Self {
             keytab: named.or_else(keys::usual_keytab),
-            ..Self::new(context, Side::Acceptor)
+            ..Self::new(context, KerberosSide::Acceptor)
         })
     }
 
@@ -122,7 +122,7 @@ impl Kerberos {
                 .and_then(|mut context| context.step(&[]).map(|stepped| (context, stepped)));
             let error = match begun {
                 Ok((context, stepped)) => {
-                    return Ok((Self::new(context, Side::Initiator), stepped.token));
+                    return Ok((Self::new(context, KerberosSide::Initiator), stepped.token));
                 }
                 Err(why) => of_cache(refusal(why)),
             };
@@ -148,14 +148,14 @@ impl Kerberos {
         ))
     }
 
-    fn new(context: KerberosContext, side: Side) -> Self {
+    fn new(context: KerberosContext, side: KerberosSide) -> Self {
         Self {
             context: Arc::new(Mutex::new(Both {
                 context,
                 sees_replays: false,
-                seen: Seen::default(),
+                seen: SeenTokens::default(),
             })),
-            phase: Phase::Underway,
+            phase: KerberosPhase::Underway,
             side,
             keytab: None,
             peer: None,
@@ -178,18 +178,18 @@ impl Kerberos {
             return Err(Error::Token(why.into()));
         }
         self.context().sees_replays = ends.sees_replays;
-        let Ends {
+        let KerberosNames {
             initiator,
             acceptor,
             ..
         } = ends;
         self.peer = Some(match self.side {
-            Side::Initiator => {
+            KerberosSide::Initiator => {
                 self.ourselves = Some(String::from_utf8_lossy(&initiator).into_owned());
                 // Only the log uses this name; often its realm is left to the KDC.
                 Identity::named(String::from_utf8_lossy(&acceptor))
             }
-            Side::Acceptor => {
+            KerberosSide::Acceptor => {
                 must_be_for_us(&acceptor)?;
                 Identity::by_ticket(&initiator)?
             }
@@ -214,7 +214,7 @@ impl Kerberos {
 
     fn must_stand(&self) -> Result<()> {
         match self.phase {
-            Phase::Done => Ok(()),
+            KerberosPhase::Done => Ok(()),
             _ => Err(Error::Token(
                 "a protected message where no context stands".into(),
             )),
@@ -223,10 +223,10 @@ impl Kerberos {
 }
 
 impl Context for Kerberos {
-    fn step(&mut self, token: &[u8]) -> Result<Step> {
+    fn step(&mut self, token: &[u8]) -> Result<ContextStep> {
         self.taken += token.len();
-        let phase = std::mem::replace(&mut self.phase, Phase::Broken);
-        if phase != Phase::Underway {
+        let phase = std::mem::replace(&mut self.phase, KerberosPhase::Broken);
+        if phase != KerberosPhase::Underway {
             return Err(Error::Token("it goes on after its end".into()));
         }
         if self.taken > TOKEN_BYTES_MAX {
@@ -234,22 +234,22 @@ impl Context for Kerberos {
                 "more than {TOKEN_BYTES_MAX} bytes in tokens"
             )));
         }
-        if self.side == Side::Acceptor && !is_of_kerberos(token) {
+        if self.side == KerberosSide::Acceptor && !is_of_kerberos(token) {
             return Err(Error::Token("what came is no token of Kerberos".into()));
         }
         let stepped = self.context().context.step(token);
         let stepped = stepped.map_err(|why| in_keytab(self.keytab.as_deref(), refusal(why)))?;
         if stepped.stands {
             self.meet().map_err(|error| match self.side {
-                Side::Initiator => of_cache(error),
-                Side::Acceptor => error,
+                KerberosSide::Initiator => of_cache(error),
+                KerberosSide::Acceptor => error,
             })?;
         }
         self.phase = match stepped.stands {
-            true => Phase::Done,
-            false => Phase::Underway,
+            true => KerberosPhase::Done,
+            false => KerberosPhase::Underway,
         };
-        Ok(Step {
+        Ok(ContextStep {
             token: Some(stepped.token).filter(|token| !token.is_empty()),
             done: stepped.stands,
         })
@@ -268,7 +268,7 @@ impl Context for Kerberos {
         self.must_stand()?;
         let unwrapped = self.context().unwrap(token);
         if unwrapped.is_err() {
-            self.phase = Phase::Broken;
+            self.phase = KerberosPhase::Broken;
         }
         Ok(unwrapped?.clear)
     }
@@ -356,14 +356,14 @@ fn twice() -> Error {
     Error::Token("a protected message came twice".into())
 }
 
-fn held(context: &Shared) -> MutexGuard<'_, Both> {
+fn held(context: &SharedContext) -> MutexGuard<'_, Both> {
     context.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn no_keys(keytab: Option<&Path>, why: Refused) -> Error {
+fn no_keys(keytab: Option<&Path>, why: KerberosRefusal) -> Error {
     match why {
-        Refused::Missing { .. } => refusal(why),
-        Refused::No { said, .. } => Error::ticket(
+        KerberosRefusal::Missing { .. } => refusal(why),
+        KerberosRefusal::No { said, .. } => Error::ticket(
             NoTicket::Keys,
             match keytab {
                 Some(path) => format!("{}: {said}", path.display()),
@@ -393,10 +393,10 @@ fn of_cache(error: Error) -> Error {
     }
 }
 
-fn refusal(why: Refused) -> Error {
+fn refusal(why: KerberosRefusal) -> Error {
     let (major, minor, said) = match why {
-        Refused::Missing { library, said } => return Error::no_kerberos(library, said),
-        Refused::No { major, minor, said } => (major, minor, said),
+        KerberosRefusal::Missing { library, said } => return Error::no_kerberos(library, said),
+        KerberosRefusal::No { major, minor, said } => (major, minor, said),
     };
     let why = match minor.wrapping_sub(KRB5) {
         7 => NoTicket::UnknownServer,
@@ -463,7 +463,7 @@ mod tests {
     fn clock_and_key_errors_are_distinct() {
         let why = |code: i32| {
             let (major, minor, said) = (13 << 16, KRB5 + code, String::new());
-            match refusal(Refused::No { major, minor, said }) {
+            match refusal(KerberosRefusal::No { major, minor, said }) {
                 Error::Ticket { why, .. } => why,
                 other => panic!("{other}"),
             }

@@ -8,7 +8,7 @@ use crate::{
     Credential, Error, KeyKind, Result,
     credential::{check_dates, read, read_key},
     dates, der,
-    error::{Doing, NO_AUTHORITY, Ours, unreadable},
+    error::{CertificateOwner, Doing, NO_AUTHORITY, unreadable},
     identity::slashed,
     keys,
     policy::Policy,
@@ -210,7 +210,7 @@ impl Ca {
 
     /// Refuses certificates that no client would accept, however well they are signed.
     pub fn check(&self, issue: &Issue) -> Result<()> {
-        check_dates(&self.certificate, SystemTime::now(), Ours::Yes)
+        check_dates(&self.certificate, SystemTime::now(), CertificateOwner::Us)
             .map_err(|error| error.of_ours(Some(&self.dir.join(CERTIFICATE))))?;
         let subject = name(&self.subject_of(issue))?;
         // A chain ends at what names itself as its issuer: this one would not.

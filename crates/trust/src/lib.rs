@@ -37,11 +37,11 @@ mod rights;
 mod when;
 
 pub use authorities::Authorities;
-pub use channel::{Channel, Delegate, Expect, Opened, Resumption, TOKEN_BYTES_MAX, record_bytes};
+pub use channel::{Channel, Delegate, Expect, Resumption, TOKEN_BYTES_MAX, Unsealed, record_bytes};
 pub use cluster::new_key;
 pub use credential::{Credential, KeyKind, NewProxy, Passphrase};
 pub use discover::{host_key_file, owner_files, proxy_file};
-pub use error::{Error, NoTicket, Ours, Result};
+pub use error::{CertificateOwner, Error, NoTicket, Result};
 pub use godwit_sys::Wrapping;
 pub use gridmap::Gridmap;
 pub use identity::{Identity, is_name};
@@ -49,8 +49,8 @@ pub use kerberos::{Blocks, Blockwise, Kerberos};
 pub use netrc::netrc_login;
 pub use passwords::{Passwords, new_token, password_line, unguessable};
 pub use peers::{
-    AsOf, Home, INVITE_LIFETIME_MAX, Introduced, Invite, KeysSeen, Peer, PeerSeen, is_same_name,
+    AsOf, INVITE_LIFETIME_MAX, Introduced, Invite, KeysSeen, Peer, PeerSeen, PeersDir, is_same_name,
 };
-pub use proof::{Context, Step};
+pub use proof::{Context, ContextStep};
 pub use refusal::{LOG, hint_of};
-pub use rights::{DEEDS, Decision, Deed, Rights, Rule, not_toml};
+pub use rights::{AccessRule, PERMISSIONS, Permission, Rights, Ruling, not_toml};

@@ -31,10 +31,10 @@ fn login_in(path: &Path, host: &str, user: Option<&str>) -> Result<Option<(Strin
     let bad = |what: String| Error::bad_file(path, what);
     let text = String::from_utf8(read(path)?).map_err(|_| bad("is not UTF-8".into()))?;
     let entries = parse(&text).map_err(bad)?;
-    if entries.iter().any(Entry::is_secret) {
+    if entries.iter().any(NetrcEntry::is_secret) {
         read_key(path)?; // it is ours alone
     }
-    let fits = |entry: &&Entry| user.is_none_or(|user| entry.login.as_deref() == Some(user));
+    let fits = |entry: &&NetrcEntry| user.is_none_or(|user| entry.login.as_deref() == Some(user));
     let of = |wanted: Option<&str>| {
         let mut those = entries
             .iter()
@@ -46,33 +46,33 @@ fn login_in(path: &Path, host: &str, user: Option<&str>) -> Result<Option<(Strin
 }
 
 #[derive(Default)]
-struct Entry {
+struct NetrcEntry {
     /// `None`: all that no other names.
     machine: Option<String>,
     login: Option<String>,
     password: Option<String>,
 }
 
-impl Entry {
+impl NetrcEntry {
     fn is_secret(&self) -> bool {
         let is_nobody = |login: &str| ["anonymous", "ftp"].contains(&login);
         self.password.is_some() && !self.login.as_deref().is_some_and(is_nobody)
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Entry>, String> {
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut words = Words(text);
+fn parse(text: &str) -> Result<Vec<NetrcEntry>, String> {
+    let mut entries: Vec<NetrcEntry> = Vec::new();
+    let mut words = NetrcWords(text);
     while let Some(word) = words.next()? {
         match (&*word, entries.last_mut()) {
             ("machine", _) => {
                 let machine = Some(words.value(&word)?);
-                entries.push(Entry {
+                entries.push(NetrcEntry {
                     machine,
-                    ..Entry::default()
+                    ..NetrcEntry::default()
                 });
             }
-            ("default", _) => entries.push(Entry::default()),
+            ("default", _) => entries.push(NetrcEntry::default()),
             ("macdef", _) => words.skip_macro(),
             ("login", Some(entry)) => entry.login = Some(words.value(&word)?),
             ("password", Some(entry)) => entry.password = Some(words.value(&word)?),
@@ -88,9 +88,9 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
 }
 
 /// Rest of a file.
-struct Words<'a>(&'a str);
+struct NetrcWords<'a>(&'a str);
 
-impl Words<'_> {
+impl NetrcWords<'_> {
     fn next(&mut self) -> Result<Option<String>, String> {
         loop {
             self.0 = self.0.trim_start();

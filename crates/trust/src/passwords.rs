@@ -5,7 +5,7 @@
 //! `#` begins a remark. A password is short and can be guessed, so a guess must be expensive (RFC
 //! 7914). A token is 256 random bits, so one SHA-256 will do.
 
-use crate::{Error, Identity, Result, credential::read_key, error::Doing, kept::Kept};
+use crate::{Error, Identity, Result, credential::read_key, error::Doing, kept::FileCache};
 use godwit_core::hex;
 use openssl::{error::ErrorStack, memcmp, pkcs5::scrypt, rand::rand_bytes, sha::sha256};
 use std::{
@@ -18,10 +18,10 @@ use std::{
 /// Passwords and tokens of all users. Each question checks whether the file has changed. Cheap to
 /// clone.
 #[derive(Clone)]
-pub struct Passwords(Arc<Inner>);
+pub struct Passwords(Arc<PasswordFile>);
 
-struct Inner {
-    people: Kept<People>,
+struct PasswordFile {
+    people: FileCache<People>,
     /// Hashing takes a while and 32 MiB: one at a time, so that attackers cannot use up the
     /// machine.
     hashing: Mutex<()>,
@@ -29,21 +29,21 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct People {
-    passwords: HashMap<String, Hashed>,
+    passwords: HashMap<String, PasswordHash>,
     tokens: Vec<(String, [u8; HASH_BYTES])>,
 }
 
 /// A password, as it is kept.
 #[derive(Clone, Copy)]
-struct Hashed {
-    cost: Cost,
+struct PasswordHash {
+    cost: HashingCost,
     salt: [u8; SALT_BYTES],
     hash: [u8; HASH_BYTES],
 }
 
 /// Cost of hashing: memory is 128 · 2^log_n · r bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Cost {
+struct HashingCost {
     log_n: u32,
     r: u64,
     p: u64,
@@ -53,8 +53,8 @@ impl Passwords {
     /// Reads a file, which must be ours alone; a line that is not understood is an error
     /// that names it.
     pub fn read(path: &Path) -> Result<Self> {
-        let passwords = Self(Arc::new(Inner {
-            people: Kept::of(path),
+        let passwords = Self(Arc::new(PasswordFile {
+            people: FileCache::of(path),
             hashing: Mutex::default(),
         }));
         passwords.current()?;
@@ -130,9 +130,9 @@ pub fn password_line(name: &str, password: &[u8]) -> Result<String> {
     }
     let mut salt = [0; SALT_BYTES];
     rand_bytes(&mut salt).doing(HASHING)?;
-    let cost = Cost::USUAL;
+    let cost = HashingCost::USUAL;
     let hash = cost.hash(password, &salt).doing(HASHING)?;
-    let Cost { log_n, r, p } = cost;
+    let HashingCost { log_n, r, p } = cost;
     let (salt, hash) = (hex(&salt), hex(&hash));
     Ok(format!(
         "{name} password scrypt:{log_n}:{r}:{p}:{salt}:{hash}"
@@ -179,7 +179,7 @@ impl People {
         check_name(name).map_err(|error| error.to_string())?;
         match kind {
             "password" => {
-                let hashed = Hashed::parse(kept).ok_or("no scrypt hash that may be used")?;
+                let hashed = PasswordHash::parse(kept).ok_or("no scrypt hash that may be used")?;
                 match self.passwords.insert(name.into(), hashed) {
                     Some(_) => Err(format!("{name} has a password already")),
                     None => Ok(()),
@@ -209,23 +209,23 @@ impl People {
     }
 
     /// Returns the hash to compare with for a user without a password.
-    fn nobody(&self) -> Hashed {
+    fn nobody(&self) -> PasswordHash {
         let some = self.passwords.values().next();
-        Hashed {
-            cost: some.map_or(Cost::USUAL, |hashed| hashed.cost),
+        PasswordHash {
+            cost: some.map_or(HashingCost::USUAL, |hashed| hashed.cost),
             salt: [0; SALT_BYTES],
             hash: [0; HASH_BYTES],
         }
     }
 }
 
-impl Hashed {
+impl PasswordHash {
     fn parse(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
         let ["scrypt", log_n, r, p, salt, hash] = parts[..] else {
             return None;
         };
-        let cost = Cost {
+        let cost = HashingCost {
             log_n: log_n.parse().ok()?,
             r: r.parse().ok()?,
             p: p.parse().ok()?,
@@ -240,13 +240,13 @@ impl Hashed {
 }
 
 /// Shows the cost only, never the hash.
-impl fmt::Debug for Hashed {
+impl fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.cost.fmt(f)
     }
 }
 
-impl Cost {
+impl HashingCost {
     /// A tenth of a second, 32 MiB.
     const USUAL: Self = Self {
         log_n: 15,
@@ -322,7 +322,7 @@ mod tests {
 
     /// A hash that is found in no time.
     fn cheap(name: &str, password: &str) -> String {
-        let cost = Cost {
+        let cost = HashingCost {
             log_n: 2,
             r: 1,
             p: 1,
@@ -424,6 +424,6 @@ mod tests {
     fn unknown_user_takes_as_long() {
         let people = People::parse(cheap("alice", "one").as_bytes()).unwrap();
         assert_eq!(people.nobody().cost, people.passwords["alice"].cost);
-        assert_eq!(People::default().nobody().cost, Cost::USUAL);
+        assert_eq!(People::default().nobody().cost, HashingCost::USUAL);
     }
 }

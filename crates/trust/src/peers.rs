@@ -1,7 +1,7 @@
 //! Peers: nodes that know each other by their keys. No name service, no authority, no clock of
 //! others.
 //!
-//! A node's [`Home`] is a directory with its own key and a file for each peer and each pending
+//! A node's [`PeersDir`] is a directory with its own key and a file for each peer and each pending
 //! invite. An [`Invite`] is one line that a person carries from one machine to another. It has the
 //! node's addresses, the hash of its key, and a secret that is good once.
 //!
@@ -17,7 +17,7 @@ use crate::{Error, Result, door::Fingerprint, unguessable};
 use files::{Replace, removed};
 pub use introduced::Introduced;
 pub use invite::Invite;
-use invite::{Waiting, kept_as, no_invite, since_epoch};
+use invite::{PendingInvite, kept_as, no_invite, since_epoch};
 pub use keys::{KeysSeen, PeerSeen};
 use serde::Deserialize;
 use std::{
@@ -29,7 +29,7 @@ use std::{
 
 /// Directory with a node's key and its records of peers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Home(PathBuf);
+pub struct PeersDir(PathBuf);
 
 /// A node that is known by its key.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
@@ -68,7 +68,7 @@ pub struct Peer {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AsOf(Option<(u64, i64, i64)>);
 
-impl Home {
+impl PeersDir {
     /// Returns the home in that directory, which need not be there.
     pub fn at(directory: &Path) -> Self {
         Self(directory.into())
@@ -282,7 +282,7 @@ impl Home {
             )
         })?;
         let secret = unguessable()?;
-        let waiting = Waiting {
+        let waiting = PendingInvite {
             until: since_epoch(SystemTime::now() + lifetime),
             key: Some(Fingerprint::of_credential(&self.key_or_new()?)?),
             account: account.map(Into::into),
@@ -299,9 +299,9 @@ impl Home {
     }
 
     /// Takes an invite back that was said to us: it is good once, and only for its time.
-    fn take_back(&self, secret: &str, now: SystemTime) -> Result<Waiting> {
+    fn take_back(&self, secret: &str, now: SystemTime) -> Result<PendingInvite> {
         let file = self.invite_file(secret)?;
-        let waiting = Waiting::read(&file)?.ok_or_else(no_invite)?;
+        let waiting = PendingInvite::read(&file)?.ok_or_else(no_invite)?;
         // Of two uses at once, one takes the file away.
         if !removed(&file)? {
             return Err(no_invite());
@@ -315,10 +315,10 @@ impl Home {
     }
 
     /// Removes expired invites; returns those that wait.
-    fn sweep_invites(&self, now: SystemTime) -> Result<Vec<Waiting>> {
+    fn sweep_invites(&self, now: SystemTime) -> Result<Vec<PendingInvite>> {
         let mut waiting = Vec::new();
         for file in self.files(INVITES)? {
-            match Waiting::read(&file) {
+            match PendingInvite::read(&file) {
                 Ok(Some(one)) if one.until >= since_epoch(now) => waiting.push(one),
                 _ => drop(removed(&file)?),
             }
@@ -464,13 +464,13 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    fn home() -> (tempfile::TempDir, Home) {
+    fn home() -> (tempfile::TempDir, PeersDir) {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(&dir.path().join("home"));
+        let home = PeersDir::at(&dir.path().join("home"));
         (dir, home)
     }
 
-    fn invite(home: &Home) -> Invite {
+    fn invite(home: &PeersDir) -> Invite {
         let at = ["fermi:13560".to_owned(), "[::1]:13560".to_owned()];
         home.call_myself("lab", &at).unwrap();
         home.invite(DAY, None, false).unwrap()

@@ -9,11 +9,11 @@ use crate::{identity::spelled, pattern::fits};
 /// Permissions of one file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Policy {
-    entries: Vec<Entry>,
+    entries: Vec<PolicyEntry>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Entry {
+struct PolicyEntry {
     authority: String,
     may_sign: bool,
     patterns: Vec<String>,
@@ -45,7 +45,7 @@ impl Policy {
                 if self.entries.len() == ENTRIES_MAX {
                     return Err(format!("more than {ENTRIES_MAX} authorities"));
                 }
-                self.entries.push(Entry {
+                self.entries.push(PolicyEntry {
                     authority: spelled(value),
                     may_sign: false,
                     patterns: Vec::new(),

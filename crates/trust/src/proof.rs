@@ -8,7 +8,7 @@ use std::fmt::Debug;
 /// context then protects their messages.
 pub trait Context: Debug + Send + Sync {
     /// Takes the peer's token. After an error the context is of no use.
-    fn step(&mut self, token: &[u8]) -> Result<Step>;
+    fn step(&mut self, token: &[u8]) -> Result<ContextStep>;
 
     /// Makes bytes unreadable to all but the peer. They must be sent in the order in which
     /// they were wrapped.
@@ -24,7 +24,7 @@ pub trait Context: Debug + Send + Sync {
 
 /// Result of a token.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Step {
+pub struct ContextStep {
     /// Token that must be sent to the peer.
     pub token: Option<Vec<u8>>,
     /// The context stands: peer known, delegation over. A token beside it is the last one due.

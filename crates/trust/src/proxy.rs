@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 /// How much of its owner's rights a proxy carries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum ProxyKind {
     /// All.
     Full,
     /// Files yes, jobs no (Globus).
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Restricted,
 }
 
-impl Kind {
+impl ProxyKind {
     /// Returns what kind of proxy a certificate is; `None` if it is none.
     pub(crate) fn of(certificate: &X509Ref) -> Result<Option<Self>> {
         let bytes = certificate.to_der().doing("reading a certificate")?;
@@ -59,8 +59,8 @@ impl Kind {
 }
 
 /// Properties of a proxy to sign.
-pub(crate) struct Wanted {
-    pub(crate) kind: Kind,
+pub(crate) struct ProxyRequest {
+    pub(crate) kind: ProxyKind,
     pub(crate) not_before: SystemTime,
     pub(crate) not_after: SystemTime,
     /// How many proxies may follow; as many as one likes if `None`.
@@ -72,7 +72,7 @@ pub(crate) fn sign<T: HasPublic>(
     issuer: &X509Ref,
     signer: &PKeyRef<Private>,
     key: &PKeyRef<T>,
-    wanted: &Wanted,
+    wanted: &ProxyRequest,
 ) -> Result<X509> {
     let validity = (
         dates::asn1(wanted.not_before)?,
@@ -85,7 +85,7 @@ fn build<T: HasPublic>(
     issuer: &X509Ref,
     signer: &PKeyRef<Private>,
     key: &PKeyRef<T>,
-    wanted: &Wanted,
+    wanted: &ProxyRequest,
     (from, to): &(Asn1Time, Asn1Time),
 ) -> Result<X509, ErrorStack> {
     let serial = serial(key)?;
@@ -111,11 +111,11 @@ fn build<T: HasPublic>(
 }
 
 /// Returns the extension that makes a certificate, or a request for one, a proxy's.
-pub(crate) fn info(kind: Kind, depth_max: Option<u8>) -> Result<X509Extension, ErrorStack> {
+pub(crate) fn info(kind: ProxyKind, depth_max: Option<u8>) -> Result<X509Extension, ErrorStack> {
     let language = match kind {
-        Kind::Limited => LIMITED,
-        Kind::Independent => INDEPENDENT,
-        Kind::Full | Kind::Restricted => INHERIT_ALL,
+        ProxyKind::Limited => LIMITED,
+        ProxyKind::Independent => INDEPENDENT,
+        ProxyKind::Full | ProxyKind::Restricted => INHERIT_ALL,
     };
     let policy = der::write(SEQUENCE, &der::write(OBJECT, language));
     let depth = depth_max.map_or(Vec::new(), |depth| der::write(INTEGER, &[depth.min(127)]));
@@ -208,13 +208,13 @@ mod tests {
 
     #[test]
     fn limited_proxy_matches_globus_encoding() {
-        let bytes = info(Kind::Limited, None).unwrap().to_der().unwrap();
+        let bytes = info(ProxyKind::Limited, None).unwrap().to_der().unwrap();
         let wire = [
             0x30, 0x0f, 0x30, 0x0d, 0x06, 0x0b, 0x2b, 0x06, 0x01, 0x04, 0x01, 0x9b, 0x50, 0x01,
             0x01, 0x01, 0x09,
         ];
         assert!(bytes.ends_with(&wire), "{bytes:02x?}");
-        assert_eq!(Kind::parse(&wire), Kind::Limited);
+        assert_eq!(ProxyKind::parse(&wire), ProxyKind::Limited);
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
             &[0x30, 2, 0x30, 0],
             &[0x30, 4, 0x30, 2, 6, 0],
         ] {
-            assert_eq!(Kind::parse(value), Kind::Restricted, "{value:?}");
+            assert_eq!(ProxyKind::parse(value), ProxyKind::Restricted, "{value:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Refusals of a login, in a server's words. They never name the server's own files, which are for
 //! its log. A client recognizes some of the words, and adds a hint.
 
-use crate::{Error, NoTicket, Ours, when};
+use crate::{CertificateOwner, Error, NoTicket, when};
 use std::time::SystemTime;
 
 /// Appended to a refusal that only the administrator can mend.
@@ -47,10 +47,13 @@ impl Error {
             Self::NoKerberos { .. } => format!("this node cannot load Kerberos; {LOG}"),
             Self::Expired {
                 subject, at, now, ..
-            } => Self::expired(subject.clone(), Ours::No, *at, *now, None).to_string(),
+            } => {
+                Self::expired(subject.clone(), CertificateOwner::Peer, *at, *now, None).to_string()
+            }
             Self::NotYet {
                 subject, from, now, ..
-            } => Self::not_yet(subject.clone(), Ours::No, *from, *now, None).to_string(),
+            } => Self::not_yet(subject.clone(), CertificateOwner::Peer, *from, *now, None)
+                .to_string(),
             Self::UnknownAuthority {
                 subject,
                 issuer,
@@ -154,8 +157,8 @@ mod tests {
             Error::exposed(path(), "all may read it"),
             Error::encrypted(path()),
             Error::no_authorities(vec![path()]),
-            Error::expired(text(), Ours::Yes, now, now, Some(path())),
-            Error::not_yet(text(), Ours::No, now, now, Some(path())),
+            Error::expired(text(), CertificateOwner::Us, now, now, Some(path())),
+            Error::not_yet(text(), CertificateOwner::Peer, now, now, Some(path())),
             Error::unknown_authority(text(), text(), "01234567", path()),
             Error::revoked(text(), text(), now, path()),
             Error::stale_list(text(), now, path()),

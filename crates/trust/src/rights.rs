@@ -20,23 +20,23 @@ use std::{
 /// Rules in order. Cheap to ask.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rights {
-    rules: Vec<Rule>,
+    rules: Vec<AccessRule>,
 }
 
 /// One rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Rule {
+pub struct AccessRule {
     number: usize,
-    who: Vec<Who>,
+    who: Vec<RuleSubject>,
     under: Vec<Under>,
-    deeds: Vec<Deed>,
+    deeds: Vec<Permission>,
     allows: bool,
 }
 
 /// Operation that a client asks for. A rename deletes one name and creates another.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
-pub enum Deed {
+pub enum Permission {
     /// Bytes of a file, its digest.
     Read,
     /// Other bytes, times or modes for a file that exists.
@@ -48,23 +48,23 @@ pub enum Deed {
     /// Names and facts.
     List,
     /// Copy a file of another server into the local depot. The path is the URL's name below
-    /// `/godwit/`. Not among [`DEEDS`]: a right to all deeds must not cause fetches.
+    /// `/godwit/`. Not among [`PERMISSIONS`]: a right to all deeds must not cause fetches.
     Stage,
-    /// A program beside a file, as the account of the node. Not among [`DEEDS`] either.
+    /// A program beside a file, as the account of the node. Not among [`PERMISSIONS`] either.
     Run,
 }
 
 /// Answer to a question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Decision<'a> {
+pub struct Ruling<'a> {
     /// Whether the deed is allowed.
     pub allowed: bool,
     /// Rule that decided; `None`: no rule fits.
-    pub rule: Option<&'a Rule>,
+    pub rule: Option<&'a AccessRule>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Who {
+enum RuleSubject {
     Anyone,
     Anonymous,
     Identified,
@@ -97,7 +97,7 @@ impl Rights {
 
     /// Reads rules as TOML has them, a `[[rule]]` each.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File = toml::from_str(text).map_err(|error| not_toml(text, &error))?;
+        let file: RulesFile = toml::from_str(text).map_err(|error| not_toml(text, &error))?;
         let rules = file.rule.into_iter().enumerate();
         let rules = rules.map(|(at, written)| written.rule(at + 1));
         Ok(Self {
@@ -107,11 +107,11 @@ impl Rights {
 
     /// Allows every client every deed: the rights of a node without a file of rights.
     pub fn all() -> Self {
-        let rule = Rule {
+        let rule = AccessRule {
             number: 1,
-            who: vec![Who::Anyone],
+            who: vec![RuleSubject::Anyone],
             under: vec![Under::parse("/").expect("the root is a place")],
-            deeds: DEEDS.to_vec(),
+            deeds: PERMISSIONS.to_vec(),
             allows: true,
         };
         Self { rules: vec![rule] }
@@ -119,12 +119,12 @@ impl Rights {
 
     /// Decides. `who` is `None` for a client without a proved name. The path is within the export,
     /// with its links resolved.
-    pub fn decide(&self, who: Option<&Identity>, deed: Deed, path: &Path) -> Decision<'_> {
+    pub fn decide(&self, who: Option<&Identity>, deed: Permission, path: &Path) -> Ruling<'_> {
         let rule = parts(path).and_then(|path| {
-            let speaks = |rule: &&Rule| rule.speaks_of(who, deed, &path);
+            let speaks = |rule: &&AccessRule| rule.speaks_of(who, deed, &path);
             self.rules.iter().find(speaks)
         });
-        Decision {
+        Ruling {
             allowed: rule.is_some_and(|rule| rule.allows),
             rule,
         }
@@ -132,30 +132,31 @@ impl Rights {
 
     /// Returns the first rule, for any client, that fits a place below a path and not the path
     /// itself. A renamed directory would move its files under other rules.
-    pub fn of_below(&self, path: &Path) -> Option<&Rule> {
+    pub fn of_below(&self, path: &Path) -> Option<&AccessRule> {
         let path = parts(path)?;
-        let is_below =
-            |under: &Under| under.parts.len() > path.len() && under.begins_as(Deed::List, &path);
+        let is_below = |under: &Under| {
+            under.parts.len() > path.len() && under.begins_as(Permission::List, &path)
+        };
         let is_of_what_is_served =
-            |rule: &&Rule| !matches!(rule.deeds[..], [Deed::Stage | Deed::Run]);
+            |rule: &&AccessRule| !matches!(rule.deeds[..], [Permission::Stage | Permission::Run]);
         let mut rules = self.rules.iter().filter(is_of_what_is_served);
         rules.find(|rule| rule.under.iter().any(is_below))
     }
 
     /// Tells whether a client may do the deed at any path.
-    pub fn may_somewhere(&self, who: Option<&Identity>, deed: Deed) -> bool {
-        let allows = |rule: &Rule| rule.allows && rule.deeds.contains(&deed);
+    pub fn may_somewhere(&self, who: Option<&Identity>, deed: Permission) -> bool {
+        let allows = |rule: &AccessRule| rule.allows && rule.deeds.contains(&deed);
         let mut rules = self.rules.iter().filter(|rule| allows(rule));
         rules.any(|rule| rule.who.iter().any(|one| one.is(who)))
     }
 
     /// Returns the rules in their order.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[AccessRule] {
         &self.rules
     }
 }
 
-impl Decision<'_> {
+impl Ruling<'_> {
     /// Returns the reason, for a user who may know the rules.
     pub fn because(&self) -> String {
         match self.rule {
@@ -173,13 +174,13 @@ impl Decision<'_> {
     }
 }
 
-impl Rule {
+impl AccessRule {
     /// Returns its place among the rules, from 1.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    fn speaks_of(&self, who: Option<&Identity>, deed: Deed, path: &[&OsStr]) -> bool {
+    fn speaks_of(&self, who: Option<&Identity>, deed: Permission, path: &[&OsStr]) -> bool {
         self.deeds.contains(&deed)
             && self.under.iter().any(|under| under.covers(deed, path))
             && self.who.iter().any(|one| one.is(who))
@@ -187,7 +188,7 @@ impl Rule {
 }
 
 /// A sentence: `alice may read and list under /data`.
-impl fmt::Display for Rule {
+impl fmt::Display for AccessRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who: Vec<_> = self.who.iter().map(ToString::to_string).collect();
         let deeds: Vec<_> = self.deeds.iter().map(|deed| deed.as_str()).collect();
@@ -203,7 +204,7 @@ impl fmt::Display for Rule {
     }
 }
 
-impl Deed {
+impl Permission {
     /// Returns the word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -219,15 +220,15 @@ impl Deed {
 }
 
 /// All deeds on served files.
-pub const DEEDS: [Deed; 5] = [
-    Deed::Read,
-    Deed::Write,
-    Deed::Create,
-    Deed::Delete,
-    Deed::List,
+pub const PERMISSIONS: [Permission; 5] = [
+    Permission::Read,
+    Permission::Write,
+    Permission::Create,
+    Permission::Delete,
+    Permission::List,
 ];
 
-impl Who {
+impl RuleSubject {
     fn parse(text: &str) -> Result<Self, String> {
         match text {
             "anyone" => Ok(Self::Anyone),
@@ -253,7 +254,7 @@ impl Who {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for RuleSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Anyone => "anyone",
@@ -286,18 +287,18 @@ impl Under {
         })
     }
 
-    fn covers(&self, deed: Deed, path: &[&OsStr]) -> bool {
+    fn covers(&self, deed: Permission, path: &[&OsStr]) -> bool {
         self.parts.len() <= path.len() && self.begins_as(deed, path)
     }
 
     /// Tells whether patterns and names fit as far as there are both.
-    fn begins_as(&self, deed: Deed, path: &[&OsStr]) -> bool {
+    fn begins_as(&self, deed: Permission, path: &[&OsStr]) -> bool {
         let mut pairs = self.parts.iter().zip(path).enumerate();
         pairs.all(|(nth, (pattern, part))| {
             let (pattern, part) = (pattern.as_bytes(), part.as_bytes());
             match deed {
                 // A staged file belongs to a host, whose name ignores case.
-                Deed::Stage if nth == HOST => {
+                Permission::Stage if nth == HOST => {
                     fits(&pattern.to_ascii_lowercase(), &part.to_ascii_lowercase())
                 }
                 _ => fits(pattern, part),
@@ -322,15 +323,15 @@ fn parts(path: &Path) -> Option<Vec<&OsStr>> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RulesFile {
     #[serde(default)]
-    rule: Vec<Written>,
+    rule: Vec<WrittenRule>,
 }
 
 /// A rule as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct WrittenRule {
     who: OneOrMore,
     #[serde(default)]
     under: Option<OneOrMore>,
@@ -356,13 +357,13 @@ impl OneOrMore {
     }
 }
 
-impl Written {
-    fn rule(self, number: usize) -> Result<Rule, String> {
+impl WrittenRule {
+    fn rule(self, number: usize) -> Result<AccessRule, String> {
         self.parse(number)
             .map_err(|what| format!("rule {number}: {what}"))
     }
 
-    fn parse(self, number: usize) -> Result<Rule, String> {
+    fn parse(self, number: usize) -> Result<AccessRule, String> {
         let (deeds, allows) = match (&self.may, &self.never) {
             (Some(deeds), None) => (deeds, true),
             (None, Some(deeds)) => (deeds, false),
@@ -370,9 +371,9 @@ impl Written {
         };
         let everywhere = OneOrMore::One("/".into());
         let under = self.under.as_ref().unwrap_or(&everywhere);
-        let rule = Rule {
+        let rule = AccessRule {
             number,
-            who: parse(&self.who, Who::parse)?,
+            who: parse(&self.who, RuleSubject::parse)?,
             under: parse(under, Under::parse)?,
             deeds: parse(deeds, deeds_of)?.concat(),
             allows,
@@ -388,11 +389,13 @@ fn parse<T>(texts: &OneOrMore, one: fn(&str) -> Result<T, String>) -> Result<Vec
     texts.texts().iter().map(|text| one(text)).collect()
 }
 
-fn deeds_of(text: &str) -> Result<Vec<Deed>, String> {
+fn deeds_of(text: &str) -> Result<Vec<Permission>, String> {
     if text == "all" {
-        return Ok(DEEDS.to_vec());
+        return Ok(PERMISSIONS.to_vec());
     }
-    let all = DEEDS.into_iter().chain([Deed::Stage, Deed::Run]);
+    let all = PERMISSIONS
+        .into_iter()
+        .chain([Permission::Stage, Permission::Run]);
     let known = all.into_iter().find(|deed| deed.as_str() == text);
     known.map(|deed| vec![deed]).ok_or_else(|| {
         format!(
@@ -425,11 +428,11 @@ mod tests {
         under = ["/home/alice", "/scratch/*/shared"]
     "#;
 
-    fn decided(who: Option<&str>, deed: Deed, path: &str) -> (bool, Option<usize>) {
+    fn decided(who: Option<&str>, deed: Permission, path: &str) -> (bool, Option<usize>) {
         let rights = Rights::parse(RULES).unwrap();
         let who = who.map(Identity::named);
         let decision = rights.decide(who.as_ref(), deed, Path::new(path));
-        (decision.allowed, decision.rule.map(Rule::number))
+        (decision.allowed, decision.rule.map(AccessRule::number))
     }
 
     #[test]
@@ -439,7 +442,7 @@ mod tests {
         let may = |who: &str| {
             let who = Identity::named(who);
             rights
-                .decide(Some(&who), Deed::Read, Path::new("/a"))
+                .decide(Some(&who), Permission::Read, Path::new("/a"))
                 .allowed
         };
         assert!(may("alice@LAB") && may("alice/admin@LAB"));
@@ -453,30 +456,45 @@ mod tests {
     fn first_fitting_rule_decides() {
         let alice = Some("/O=Lab/CN=alice");
         for (who, deed, path, answer) in [
-            (None, Deed::Read, "/public/a", (true, Some(2))),
-            (None, Deed::List, "/public", (true, Some(2))),
-            (None, Deed::Write, "/public/a", (false, None)),
-            (None, Deed::Read, "/publicity", (false, None)),
-            (None, Deed::Read, "/", (false, None)),
-            (alice, Deed::Delete, "/home/alice/x", (true, Some(3))),
-            (alice, Deed::Delete, "/home/bob/x", (false, None)),
-            (alice, Deed::Write, "/scratch/s1/shared/x", (true, Some(3))),
-            (alice, Deed::Write, "/scratch/s1/mine/x", (false, None)),
+            (None, Permission::Read, "/public/a", (true, Some(2))),
+            (None, Permission::List, "/public", (true, Some(2))),
+            (None, Permission::Write, "/public/a", (false, None)),
+            (None, Permission::Read, "/publicity", (false, None)),
+            (None, Permission::Read, "/", (false, None)),
+            (alice, Permission::Delete, "/home/alice/x", (true, Some(3))),
+            (alice, Permission::Delete, "/home/bob/x", (false, None)),
+            (
+                alice,
+                Permission::Write,
+                "/scratch/s1/shared/x",
+                (true, Some(3)),
+            ),
+            (
+                alice,
+                Permission::Write,
+                "/scratch/s1/mine/x",
+                (false, None),
+            ),
             (
                 Some("/O=Grid/CN=x"),
-                Deed::Create,
+                Permission::Create,
                 "/home/alice/y",
                 (true, Some(3)),
             ),
             (
                 Some("/O=Lab/CN=mallory"),
-                Deed::Read,
+                Permission::Read,
                 "/public/a",
                 (false, Some(1)),
             ),
-            (alice, Deed::Read, "/home/alice/../bob", (false, None)),
-            (alice, Deed::Read, "/public/../../public", (false, None)),
-            (alice, Deed::Read, "//public/./a", (true, Some(2))),
+            (alice, Permission::Read, "/home/alice/../bob", (false, None)),
+            (
+                alice,
+                Permission::Read,
+                "/public/../../public",
+                (false, None),
+            ),
+            (alice, Permission::Read, "//public/./a", (true, Some(2))),
         ] {
             assert_eq!(decided(who, deed, path), answer, "{who:?} {deed:?} {path}");
         }
@@ -484,7 +502,7 @@ mod tests {
 
     #[test]
     fn empty_rules_deny_and_all_allows() {
-        for deed in DEEDS {
+        for deed in PERMISSIONS {
             assert!(!Rights::default().decide(None, deed, Path::new("/")).allowed);
             assert!(Rights::all().decide(None, deed, Path::new("/x/y")).allowed);
         }
@@ -497,10 +515,10 @@ mod tests {
         let rights = Rights::parse(rules).unwrap();
         let may = |who: &str, path: &str| {
             let who = Some(Identity::named(who));
-            let decision = rights.decide(who.as_ref(), Deed::Stage, Path::new(path));
+            let decision = rights.decide(who.as_ref(), Permission::Stage, Path::new(path));
             (
                 decision.allowed,
-                rights.may_somewhere(who.as_ref(), Deed::Stage),
+                rights.may_somewhere(who.as_ref(), Permission::Stage),
             )
         };
         assert_eq!(may("/CN=a", "/godwit/lab/data/f"), (false, false));
@@ -510,13 +528,13 @@ mod tests {
         let rights = Rights::parse(&rules.replace("/lab/", "/Lab/")).unwrap();
         let may = |path: &str| {
             let b = Identity::named("/CN=b");
-            let decision = rights.decide(Some(&b), Deed::Stage, Path::new(path));
+            let decision = rights.decide(Some(&b), Permission::Stage, Path::new(path));
             decision.allowed
         };
         assert!(may("/godwit/lab/data/f") && !may("/godwit/lab/Data/f"));
         let rights = Rights::parse(rules).unwrap();
         let b = Identity::named("/CN=b");
-        let read = rights.decide(Some(&b), Deed::Read, Path::new("/godwit/lab/data/f"));
+        let read = rights.decide(Some(&b), Permission::Read, Path::new("/godwit/lab/data/f"));
         assert!(!read.allowed);
         // The rule's place is no place of served files.
         assert_eq!(rights.of_below(Path::new("/godwit")), None);
@@ -534,7 +552,7 @@ mod tests {
             ("/scratch/s1/shared", None),
             ("/scratch/s1/mine", None),
         ] {
-            let found = rights.of_below(Path::new(path)).map(Rule::number);
+            let found = rights.of_below(Path::new(path)).map(AccessRule::number);
             assert_eq!(found, rule, "{path}");
         }
     }
@@ -604,7 +622,7 @@ mod tests {
                 let verb = if *allows { "may" } else { "never" };
                 text += &format!(
                     "[[rule]]\nwho = {:?}\n{verb} = {:?}\nunder = {:?}\n",
-                    NAMES[*name], DEEDS[*deed].as_str(), PLACES[*place]
+                    NAMES[*name], PERMISSIONS[*deed].as_str(), PLACES[*place]
                 );
             }
             let is_called = |name: usize| match name {
@@ -618,7 +636,7 @@ mod tests {
             let first = rules.iter().position(|&(name, done, place, _)| is_called(name) && done == deed && is_under(place));
             let rights = Rights::parse(&text).unwrap();
             let who = PEOPLE[who].map(Identity::named);
-            let decision = rights.decide(who.as_ref(), DEEDS[deed], Path::new(PATHS[path]));
+            let decision = rights.decide(who.as_ref(), PERMISSIONS[deed], Path::new(PATHS[path]));
             prop_assert_eq!(decision.rule.map(|rule| rule.number() - 1), first);
             prop_assert_eq!(decision.allowed, first.is_some_and(|first| rules[first].3));
         }

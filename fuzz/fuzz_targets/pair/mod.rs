@@ -1,10 +1,10 @@
 //! Both ends of a context, for the targets that need them; made in the directory of the run.
 
-use godwit_trust::feeds::Pair;
+use godwit_trust::feeds::FeedPair;
 use std::sync::LazyLock;
 
-pub static PAIR: LazyLock<Pair> = LazyLock::new(|| {
+pub static PAIR: LazyLock<FeedPair> = LazyLock::new(|| {
     let name = format!("godwit-fuzz-{}", std::process::id());
     let dir = std::env::temp_dir().join(name);
-    Pair::in_dir(&dir).expect("a directory can be made there")
+    FeedPair::in_dir(&dir).expect("a directory can be made there")
 });

@@ -1,6 +1,6 @@
 //! Decides by the entries at the target whether a deed was done.
 
-use super::{Deed, Deeds, Held, State, What};
+use super::{Deed, DeedState, Deeds, Held, What};
 use crate::{Strength, Version, holding::Base};
 
 /// Entries that a check found under the names of a deed.
@@ -23,7 +23,7 @@ pub enum Thing {
     File(Version),
 }
 
-enum Verdict {
+enum Judgement {
     Done,
     Again,
     Held(Held),
@@ -33,13 +33,13 @@ impl Deeds {
     /// Receives the result of a check of a deed that may have been done. The check was sent by a
     /// new attempt, so no older attempt can take effect after it.
     pub fn saw(&mut self, number: u64, attempt: u64, sight: &Sight) {
-        let Some(position) = self.of(number, attempt, State::Looking) else {
+        let Some(position) = self.of(number, attempt, DeedState::Looking) else {
             return;
         };
         match judge(&self.deeds[&position], sight) {
-            Verdict::Done => drop(self.remove(position)),
-            Verdict::Held(why) => self.keep(position, why),
-            Verdict::Again => {
+            Judgement::Done => drop(self.remove(position)),
+            Judgement::Held(why) => self.keep(position, why),
+            Judgement::Again => {
                 self.states.remove(&position);
                 self.doubted.insert(position);
             }
@@ -47,23 +47,23 @@ impl Deeds {
     }
 }
 
-fn judge(deed: &Deed, sight: &Sight) -> Verdict {
+fn judge(deed: &Deed, sight: &Sight) -> Judgement {
     let is_there = sight.at != Thing::Nothing;
     match &deed.what {
-        What::Mkdir if sight.at == Thing::Directory => Verdict::Done,
-        What::Mkdir if is_there => Verdict::Held(Held::Conflict),
-        What::Mkdir => Verdict::Again,
-        What::Unlink if !is_there => Verdict::Done,
+        What::Mkdir if sight.at == Thing::Directory => Judgement::Done,
+        What::Mkdir if is_there => Judgement::Held(Held::Conflict),
+        What::Mkdir => Judgement::Again,
+        What::Unlink if !is_there => Judgement::Done,
         // The entry we renamed is at the new name; the entry at the old name now is not ours.
-        What::Rename { .. } if !is_there && sight.to != Thing::Nothing => Verdict::Done,
+        What::Rename { .. } if !is_there && sight.to != Thing::Nothing => Judgement::Done,
         What::Rename { .. }
             if is_other(&deed.condition, &sight.at) && is_it(&deed.condition, &sight.to) =>
         {
-            Verdict::Done
+            Judgement::Done
         }
-        _ if !is_there => Verdict::Held(Held::Missing),
-        _ if is_other(&deed.condition, &sight.at) => Verdict::Held(Held::Conflict),
-        _ => Verdict::Again,
+        _ if !is_there => Judgement::Held(Held::Missing),
+        _ if is_other(&deed.condition, &sight.at) => Judgement::Held(Held::Conflict),
+        _ => Judgement::Again,
     }
 }
 

@@ -12,7 +12,7 @@
 //! *Sealing* fixes a generation: later writes belong to the next. A publication seals. So does a
 //! writer who wants to see the bytes at the target while the file stays open.
 
-use super::{Base, Holding, Mode, Origin, Sealed, Ticket};
+use super::{Base, Holding, Mode, OriginState, Sealed, Ticket};
 use crate::{Extents, Version};
 use std::{collections::BTreeMap, ops::Range};
 
@@ -43,7 +43,7 @@ pub struct Publication {
 
 /// Outcome of a publication.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum PublishOutcome {
     /// The generation is published, as this version.
     Published(Version),
     /// The generation is not published, and is on hold until a decision is made.
@@ -54,7 +54,7 @@ pub enum Answer {
 
 /// Result of a check of the target after an answer was lost.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Found {
+pub enum TargetCheck {
     /// The sealed generation that the target was asked to publish.
     Ours(Version),
     /// The base.
@@ -76,7 +76,7 @@ pub enum Held {
 
 /// In place: tells whether the target's file may be changed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Entry {
+pub(super) enum InPlaceState {
     /// The target must be checked first: it must be the base.
     #[default]
     None,
@@ -88,16 +88,16 @@ pub(super) enum Entry {
 
 /// Progress of a generation that is sent and not yet published.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Upload {
+pub(super) struct UploadProgress {
     /// Ranges that are durable at the target and equal to the local bytes.
     landed: Extents,
-    sends: BTreeMap<Ticket, Sent>,
+    sends: BTreeMap<Ticket, RangeInFlight>,
     /// Set after a break: the target must be asked first, and only these ranges can be unchanged
     /// there.
     resuming: Option<Extents>,
 }
 
-impl Upload {
+impl UploadProgress {
     /// Upload of which only the target knows the ranges.
     pub(super) fn unknown() -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Upload {
 
 /// Range in flight.
 #[derive(Clone, Debug)]
-struct Sent {
+struct RangeInFlight {
     range: Range<u64>,
     /// Ranges written again since they were read from disk.
     stale: Extents,
@@ -127,7 +127,7 @@ pub(super) struct Going {
     pub altered: bool,
     /// Shortest length to which the file was cut since the seal.
     floor: u64,
-    pub asked: Option<Asked>,
+    pub asked: Option<PublishAttempt>,
     /// The seal is from a record: bytes on disk may have changed since, undetected. The generation
     /// was published as sealed, or it joins the next one.
     is_remembered: bool,
@@ -135,7 +135,7 @@ pub(super) struct Going {
 
 /// Publication that the target was asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct PublishAttempt {
     attempt: u64,
     unsure: bool,
 }
@@ -144,7 +144,7 @@ impl Going {
     /// Restores a sealed generation after a crash, when the file was `size` long. The target may
     /// have been asked to publish it, and may have done so.
     pub(super) fn recovered(sealed: Sealed, size: u64, mode: Mode, attempt: u64) -> Self {
-        let asked = Some(Asked {
+        let asked = Some(PublishAttempt {
             attempt,
             unsure: true,
         });
@@ -224,7 +224,7 @@ impl Holding {
             return None;
         }
         let ticket = self.ticket();
-        let sent = Sent {
+        let sent = RangeInFlight {
             range: range.clone(),
             stale: Extents::new(),
         };
@@ -246,13 +246,13 @@ impl Holding {
 
     /// Tells whether the target is due to be [checked](Self::looked) before a change in place.
     pub fn is_entering(&self) -> bool {
-        self.entry == Entry::None && self.may_enter()
+        self.entry == InPlaceState::None && self.may_enter()
     }
 
     /// Returns the number of the generation whose seal must be persisted before it [may
     /// be](Self::enter) sent in place.
     pub fn entering(&self) -> Option<u64> {
-        let may = self.entry == Entry::Looked && self.may_enter();
+        let may = self.entry == InPlaceState::Looked && self.may_enter();
         self.going.as_ref().filter(|_| may).map(|g| g.generation)
     }
 
@@ -267,17 +267,17 @@ impl Holding {
 
     /// Receives the result of a check before a change in place. If the target is the base, a record
     /// must say so next.
-    pub fn looked(&mut self, origin: Origin) {
+    pub fn looked(&mut self, origin: OriginState) {
         if !self.is_entering() {
             return;
         }
         match origin {
-            Origin::Same => {
-                self.entry = Entry::Looked;
+            OriginState::Same => {
+                self.entry = InPlaceState::Looked;
                 // No check will find the base again.
                 self.unproved = Extents::new();
             }
-            Origin::Other(now) => self.hold(Held::Conflict(now)),
+            OriginState::Other(now) => self.hold(Held::Conflict(now)),
         }
         self.check();
     }
@@ -286,18 +286,18 @@ impl Holding {
     /// `generation`.
     pub fn enter(&mut self, generation: u64) {
         if self.entering() == Some(generation) {
-            self.entry = Entry::Made;
+            self.entry = InPlaceState::Made;
         }
     }
 
     /// In place: tells whether the target's file is partly ours, so that fetches must not read it.
     pub fn is_inside(&self) -> bool {
-        self.entry != Entry::None
+        self.entry != InPlaceState::None
     }
 
     /// Tells whether bytes that readers at the target see may be sent.
     fn has_entry(&self) -> bool {
-        self.mode == Mode::Replace || (self.entry == Entry::Made && self.going.is_some())
+        self.mode == Mode::Replace || (self.entry == InPlaceState::Made && self.going.is_some())
     }
 
     /// Marks a push as durable at the target, except for ranges that were written here meanwhile.
@@ -380,8 +380,8 @@ impl Holding {
             is_remembered: false,
         };
         self.generation += 1;
-        if self.entry == Entry::Made {
-            self.entry = Entry::Looked;
+        if self.entry == InPlaceState::Made {
+            self.entry = InPlaceState::Looked;
         }
         Some(self.going.insert(going).generation)
     }
@@ -409,7 +409,7 @@ impl Holding {
             return None;
         }
         let going = self.going.as_mut()?;
-        going.asked = Some(Asked {
+        going.asked = Some(PublishAttempt {
             attempt: self.attempt,
             unsure: false,
         });
@@ -425,15 +425,15 @@ impl Holding {
     }
 
     /// Receives the outcome of the publication that `attempt` asked for.
-    pub fn answered(&mut self, attempt: u64, answer: Answer) {
+    pub fn answered(&mut self, attempt: u64, answer: PublishOutcome) {
         let asked = self.going.as_ref().and_then(|g| g.asked);
         if asked.is_none_or(|a| a.attempt != attempt) {
             return;
         }
         match answer {
-            Answer::Published(version) => self.delivered(version),
-            Answer::Refused(why) => self.hold(why),
-            Answer::Lost => self.lost(),
+            PublishOutcome::Published(version) => self.delivered(version),
+            PublishOutcome::Refused(why) => self.hold(why),
+            PublishOutcome::Lost => self.lost(),
         }
         self.check();
     }
@@ -446,21 +446,21 @@ impl Holding {
     }
 
     /// Receives the result of a check of the target.
-    pub fn found(&mut self, found: Found) {
+    pub fn found(&mut self, found: TargetCheck) {
         if !self.is_unsure() {
             return;
         }
         match found {
-            Found::Ours(version) => self.delivered(version),
+            TargetCheck::Ours(version) => self.delivered(version),
             // Ranges sent since the record may contain bytes written after the seal.
-            Found::Base if !self.is_fixed() => self.unseal(),
-            Found::Base => {
+            TargetCheck::Base if !self.is_fixed() => self.unseal(),
+            TargetCheck::Base => {
                 if let Some(going) = &mut self.going {
                     going.asked = None;
                 }
                 self.mend();
             }
-            Found::Other(now) => self.hold(Held::Conflict(now)),
+            TargetCheck::Other(now) => self.hold(Held::Conflict(now)),
         }
         self.check();
     }
@@ -482,7 +482,7 @@ impl Holding {
                 return;
             }
             self.base = base;
-            self.entry = Entry::None;
+            self.entry = InPlaceState::None;
             // No byte is known to equal the target's.
             self.drawable = 0;
             if self.mode == Mode::InPlace {
@@ -491,7 +491,7 @@ impl Holding {
         }
         self.held = None;
         self.attempt += 1;
-        self.upload = Upload::unknown();
+        self.upload = UploadProgress::unknown();
         self.check();
     }
 
@@ -505,8 +505,8 @@ impl Holding {
                 self.base = Base::Seen(version);
                 self.drawable = going.size.min(going.floor);
             }
-            self.upload = Upload::default();
-            self.entry = Entry::None;
+            self.upload = UploadProgress::default();
+            self.entry = InPlaceState::None;
             // Each publication has its own attempt, so that a duplicate request or answer does not
             // match the next.
             self.attempt += 1;

@@ -16,7 +16,7 @@ pub struct Fetch {
 
 /// State of the origin at the end of a fetch, compared with the base.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Origin {
+pub enum OriginState {
     /// The base: bytes that arrived are of the base.
     Same,
     /// Another file, or unknown: bytes that arrived may be a mixture of two.
@@ -25,7 +25,7 @@ pub enum Origin {
 
 /// Fetch in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct FetchInFlight {
     /// Ranges that have not arrived and were not written since.
     pub awaited: Extents,
     /// Ranges on the local disk that are not yet proved to be of the base.
@@ -57,7 +57,7 @@ impl Holding {
             return None;
         }
         let ticket = self.ticket();
-        let asked = Asked {
+        let asked = FetchInFlight {
             awaited: wanted.clone(),
             arrived: Extents::new(),
         };
@@ -118,18 +118,18 @@ impl Holding {
 
     /// Ends a fetch after the origin was revalidated. Readers may see the bytes if the origin is
     /// the base; else they are discarded. The ranges of fetches that broke off share that fate.
-    pub fn fetched(&mut self, ticket: Ticket, origin: Origin) {
+    pub fn fetched(&mut self, ticket: Ticket, origin: OriginState) {
         let Some(asked) = self.fetches.remove(&ticket) else {
             return;
         };
         let left = std::mem::take(&mut self.unproved);
         match origin {
-            Origin::Same => self.present = self.present.or(&asked.arrived).or(&left),
+            OriginState::Same => self.present = self.present.or(&asked.arrived).or(&left),
             // Pending bytes lie over a file that can no longer be fetched as a whole.
-            Origin::Other(now) if self.owes() && !self.is_whole() => {
+            OriginState::Other(now) if self.owes() && !self.is_whole() => {
                 self.hold(Held::Conflict(now));
             }
-            Origin::Other(_) => {}
+            OriginState::Other(_) => {}
         }
         self.check();
     }

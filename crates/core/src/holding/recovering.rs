@@ -4,7 +4,9 @@
 //! file, write the record, answer the waiting clients. In another order the record could claim more
 //! than the disk has.
 
-use super::{Base, Entry, Going, Held, Holding, Mode, Notices, Upload, writing::Writers};
+use super::{
+    Base, Going, Held, Holding, InPlaceState, Mode, Notices, UploadProgress, writing::Writers,
+};
 use crate::Extents;
 use std::collections::BTreeMap;
 
@@ -131,11 +133,11 @@ impl Holding {
             altered: record.altered,
             generation: record.generation,
             attempt: attempts,
-            upload: Upload::unknown(),
+            upload: UploadProgress::unknown(),
             going,
             entry: match record.inside {
-                true => Entry::Looked,
-                false => Entry::None,
+                true => InPlaceState::Looked,
+                false => InPlaceState::None,
             },
             held,
         }

@@ -17,7 +17,7 @@ use crate::{
 };
 use godwit_core::{
     Url, Version,
-    holding::{Holding, Mode, Origin},
+    holding::{Holding, Mode, OriginState},
 };
 use godwit_sys::{Leased, Unless, crash, lease};
 use parking_lot::MutexGuard;
@@ -208,7 +208,7 @@ impl Adding {
         let mut machine = Holding::of(Version::None, size, Mode::Replace);
         if let Some(fetch) = machine.fetch(0..size) {
             machine.arrived(fetch.ticket, 0..size);
-            machine.fetched(fetch.ticket, Origin::Same);
+            machine.fetched(fetch.ticket, OriginState::Same);
         }
         let entry = depot.new_entry(id, url, &self.who, machine);
         let leaves = depot.hashed(&entry)?.1;

@@ -16,8 +16,8 @@ use godwit_core::{
     sharing::{Delivery, Fetching, Sharing},
 };
 use godwit_store::{
-    Checks, DataHints, EntryKind, Error as StoreError, LocalFile, Set, Stat, Take, Whole, Write,
-    WriteMode, engine::Place,
+    BlockWriter, Checks, DataHints, EntryKind, Error as StoreError, Expected, LocalFile, Set, Stat,
+    Write, WriteMode, engine::Place,
 };
 use godwit_sys::{Buffer, unnamed};
 use parking_lot::{Condvar, Mutex};
@@ -133,7 +133,7 @@ impl Inner {
                 ..Write::with(WriteMode::New)
             };
             let made = (place.store.write(&place.path, &write))
-                .and_then(|sink| sink.finish(&Whole::of_size(0)));
+                .and_then(|sink| sink.finish(&Expected::of_size(0)));
             match made {
                 // Another machine was faster.
                 Err(StoreError::Exists { .. }) if !share.exclusive => {}
@@ -373,7 +373,7 @@ impl Shared {
             }
             let sink = place.store.write(&place.path, &write)?;
             let bytes = self.put(&delivery.ranges, &*sink)?;
-            let finished = sink.finish(&Whole::default())?;
+            let finished = sink.finish(&Expected::default())?;
             Ok(Some((finished.version, bytes)))
         })?;
         let Some((version, bytes)) = sent else {
@@ -410,7 +410,7 @@ impl Shared {
             };
             let sink = place.store.write(&place.path, &write)?;
             let bytes = self.put(&Extents::from(0..size), &*sink)?;
-            let finished = sink.finish(&Whole::of_size(size))?;
+            let finished = sink.finish(&Expected::of_size(size))?;
             let version = match finished.version {
                 Version::None => (place.store.stat(&place.path)?).version(since_epoch()),
                 version => version,
@@ -419,7 +419,7 @@ impl Shared {
         })
     }
 
-    fn put(&self, ranges: &Extents, sink: &dyn Take) -> Result<u64> {
+    fn put(&self, ranges: &Extents, sink: &dyn BlockWriter) -> Result<u64> {
         let path = self.url.as_path();
         let file = &self.file;
         let lying = LocalFile { path, file };
@@ -474,7 +474,7 @@ struct Coming<'a> {
     is_wanted: StillWanted<'a>,
 }
 
-impl Take for Coming<'_> {
+impl BlockWriter for Coming<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         if !(self.is_wanted)() {
             return Err(StoreError::Canceled);

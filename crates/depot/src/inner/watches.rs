@@ -1,7 +1,7 @@
 //! Files of which a program has a writable descriptor.
 
 use crate::plan::entry::Entry;
-use godwit_sys::{Closes, Wake, Watched};
+use godwit_sys::{Closes, Wake, WatchId};
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 pub(crate) struct Watches {
     pub closes: Option<Closes>,
     pub wake: Option<Wake>,
-    pub files: Mutex<HashMap<Watched, Arc<Entry>>>,
+    pub files: Mutex<HashMap<WatchId, Arc<Entry>>>,
 }
 
 impl Watches {

@@ -11,7 +11,8 @@ use crate::{
 };
 use godwit_core::{Algorithm, Digest, Extents, Fault, LEAF_BYTES, Url, Version, holding::Base};
 use godwit_store::{
-    EntryKind, Error as StoreError, LocalFile, Read, Result as StoreResult, Stat, Take, TakeExt,
+    BlockWriter, BlockWriterExt, EntryKind, Error as StoreError, LocalFile, Read,
+    Result as StoreResult, Stat,
 };
 use godwit_sys::Buffer;
 use std::{
@@ -40,7 +41,7 @@ impl Spooled {
         &self,
         path: &Path,
         want: &Extents,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> StoreResult<Option<Read>> {
         let inner = &self.depot.inner;
         let kept = inner.kept(&self.url(path)?, &self.who, want);
@@ -67,7 +68,7 @@ impl Spooled {
         path: &Path,
         kept: &Kept,
         mut left: Extents,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> StoreResult<()> {
         let inner = &self.depot.inner;
         let entry = &kept.user.entry;

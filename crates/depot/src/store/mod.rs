@@ -12,9 +12,10 @@ use crate::{
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents, Url, Version, holding::Base};
 use godwit_store::{
-    Can, Dir, Entry as DirEntry, EntryKind, Error as StoreError, Finished, HopStatus, LocalFile,
-    Opener, PASSED_MAX, Read, Remedy, RemovalKind, Result, Set, Sink, SinkFacets, Space, Stat,
-    Store, StoreExt, Take, TakeExt, Whole, Write, WriteMode, channel::Watch, engine::Place,
+    BlockWriter, BlockWriterExt, Capabilities, Dir, Entry as DirEntry, EntryKind,
+    Error as StoreError, Expected, Finished, HopStatus, LocalFile, Opener, PASSED_MAX, Read,
+    Remedy, RemovalKind, Result, Set, Sink, SinkFacets, Space, Stat, Store, StoreExt, Write,
+    WriteMode, channel::Watch, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
 use names::is_away;
@@ -349,7 +350,7 @@ fn digest_of(file: &fs::File, by: Algorithm, range: Range<u64>) -> std::io::Resu
 }
 
 impl Store for Spooled {
-    fn can(&self) -> Result<Can> {
+    fn can(&self) -> Result<Capabilities> {
         let mut can = self.incoming.can()?;
         can.xattrs = false;
         can.leaves = false;
@@ -417,7 +418,13 @@ impl Store for Spooled {
         Ok(())
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
         let Some(reading) = self.pending(path)? else {
             if self.keeps
                 && let Some(read) = self.read_kept(path, want, into)?
@@ -791,7 +798,7 @@ impl Coming {
     }
 }
 
-impl Take for Coming {
+impl BlockWriter for Coming {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.make_room(block.range().end)?;
         self.full(self.sink.put(block))
@@ -825,7 +832,7 @@ impl Sink for Coming {
     }
 
     /// Only when this returns is it ours to deliver, and its writer may forget it.
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let Self {
             path,
             base,
@@ -871,7 +878,7 @@ struct Inside {
     done: Mutex<Extents>,
 }
 
-impl Take for Inside {
+impl BlockWriter for Inside {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let written = self.writing.write(block.offset, block.bytes);
         written.map_err(self.spooled.told(&self.path))?;
@@ -893,7 +900,7 @@ impl Sink for Inside {
         Ok(self.done())
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let Self {
             path,
             writing,

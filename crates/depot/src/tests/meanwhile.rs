@@ -12,7 +12,7 @@ use crate::{
 };
 use godwit_core::{
     Extents, LEAF_BYTES, Leaves, Version,
-    holding::{Answer, Notices, Origin},
+    holding::{Notices, OriginState, PublishOutcome},
 };
 use godwit_store::{Dir, Opener, Store};
 use std::{
@@ -364,12 +364,12 @@ fn patch_after_delivery_stays_readable() {
     let mut state = entry.lock();
     state.machine.resumed(&Extents::new());
     let generation = state.machine.seal().unwrap();
-    state.machine.looked(Origin::Same);
+    state.machine.looked(OriginState::Same);
     state.machine.enter(generation);
     let sent = state.machine.push(LEAF_BYTES).unwrap();
     state.machine.landed(sent.ticket);
     let asked = state.machine.publish().unwrap();
-    let there = Answer::Published(Version::None);
+    let there = PublishOutcome::Published(Version::None);
     state.machine.answered(asked.attempt, there);
     assert!(!state.machine.owes());
     // Another writer has begun.

@@ -22,7 +22,9 @@ use crate::{
 use godwit_core::{
     Algorithm, Digest, Extents, Url, Version,
     deeds::{Do, Held as Why, Outcome, Sight, Step, Thing, Values, What},
-    holding::{After, Answer, Base, Found, Holding, Mode, Notices, Origin, Publication},
+    holding::{
+        After, Base, Holding, Mode, Notices, OriginState, Publication, PublishOutcome, TargetCheck,
+    },
 };
 use std::{
     collections::BTreeMap,
@@ -707,11 +709,11 @@ impl World {
     fn enter(&mut self, entry: &Entry) {
         let mut state = entry.lock();
         state.machine.resumed(&Extents::new());
-        state.machine.found(Found::Base);
+        state.machine.found(TargetCheck::Base);
         state.machine.seal();
         state.record.change();
         if state.machine.is_entering() {
-            state.machine.looked(Origin::Same);
+            state.machine.looked(OriginState::Same);
         }
         let entering = state.machine.entering();
         drop(state);
@@ -730,8 +732,8 @@ impl World {
         let there = self.target.get(&entry.url());
         let is_there = asked.is_some_and(|asked| there == Some(&asked.1));
         let found = match is_there {
-            true => Found::Ours(version(&asked.unwrap().1)),
-            false => Found::Base,
+            true => TargetCheck::Ours(version(&asked.unwrap().1)),
+            false => TargetCheck::Base,
         };
         if is_there {
             state.delivery.delivered = sending;
@@ -826,7 +828,7 @@ impl World {
                 state.validity.is_changed_at_target = entry.is_renamed();
                 state
                     .machine
-                    .answered(asked.attempt, Answer::Published(version));
+                    .answered(asked.attempt, PublishOutcome::Published(version));
                 state.delivery.delivered = asked.generation;
                 state.validity.unsee();
                 state.validity.revalidated(self.now);

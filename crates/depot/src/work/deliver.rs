@@ -24,10 +24,10 @@ use crate::{
 };
 use godwit_core::{
     Digest, Fault, LEAF_BYTES, Version,
-    holding::{Answer, Base, Mode, Publication, Push, Ticket},
+    holding::{Base, Mode, Publication, PublishOutcome, Push, Ticket},
 };
 use godwit_store::{
-    Error as StoreError, Finished, LocalFile, StoreExt, TakeExt, Whole, engine::Place,
+    BlockWriterExt, Error as StoreError, Expected, Finished, LocalFile, StoreExt, engine::Place,
 };
 use godwit_sys::{Buffer, crash};
 use parking_lot::Mutex;
@@ -632,10 +632,10 @@ impl Inner {
         let noted = state.delivery.upload.asked.as_ref();
         let digest = noted.and_then(|noted| noted.digest.clone());
         drop(state);
-        let whole = Whole {
+        let whole = Expected {
             size: (!is_blind).then_some(asked.size),
             digest: digest.clone(),
-            ..Whole::default()
+            ..Expected::default()
         };
         // An error after the request would count as a lost answer.
         let passes_on = place.store.can()?.passes_on;
@@ -650,7 +650,7 @@ impl Inner {
                     Version::None => place.store.stat(&place.path)?.version(since_epoch()),
                     version => version,
                 };
-                Answer::Published(version)
+                PublishOutcome::Published(version)
             }
             Err(error) => {
                 // Other bytes arrived there: either the disk damaged ours, or the way did.

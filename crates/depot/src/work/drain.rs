@@ -13,7 +13,7 @@ use crate::{
     plan::{backoff::PAUSE, state::Retry},
 };
 use godwit_core::{Fault, Url};
-use godwit_store::{Error as StoreError, Given, StoreExt, WriteMode, engine::Place};
+use godwit_store::{Error as StoreError, SmallWrite, StoreExt, WriteMode, engine::Place};
 use godwit_sys::crash;
 use std::{
     fs,
@@ -239,7 +239,7 @@ fn is_anew(error: &StoreError) -> bool {
 }
 
 fn append_one(place: &Place, log: &Log, batch: &Batch) -> Result<()> {
-    let mut given = Some(Given {
+    let mut given = Some(SmallWrite {
         path: place.path.clone(),
         bytes: batch.bytes.clone(),
         how: WriteMode::Append {

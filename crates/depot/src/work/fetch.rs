@@ -12,9 +12,9 @@ use crate::{
 };
 use godwit_core::{
     Block, Chain, Extents, Fault, Piece, Url, Version,
-    holding::{Base, Fetch, Held as Why, Origin, Ticket},
+    holding::{Base, Fetch, Held as Why, OriginState, Ticket},
 };
-use godwit_store::{Error as StoreError, Read, Stat, Take, engine::Place};
+use godwit_store::{BlockWriter, Error as StoreError, Read, Stat, engine::Place};
 use godwit_sys::crash;
 use parking_lot::Mutex;
 use std::{
@@ -402,8 +402,8 @@ impl Arriving<'_> {
         };
         let is_same = is_base && corrupt.is_none();
         let origin = match is_same {
-            true => Origin::Same,
-            false => Origin::Other(Base::Seen(now.clone())),
+            true => OriginState::Same,
+            false => OriginState::Other(Base::Seen(now.clone())),
         };
         *self.is_over.lock() = true;
         state.machine.fetched(self.ticket, origin);
@@ -449,7 +449,7 @@ impl Arriving<'_> {
     }
 }
 
-impl Take for Arriving<'_> {
+impl BlockWriter for Arriving<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         let piece = Piece::of(block);
         let mut state = self.entry.lock();

@@ -16,7 +16,7 @@ use crate::{
 };
 use godwit_core::{
     Extents, LEAF_BYTES, Version,
-    holding::{Base, Found, Mode, Origin},
+    holding::{Base, Mode, OriginState, TargetCheck},
 };
 use godwit_store::{
     Error as StoreError, LocalFile, Sink, SinkExt, StoreExt, Write, WriteMode, engine::Place,
@@ -40,14 +40,14 @@ impl Inner {
             state = entry.lock_merged();
             // After a break the bytes there may be any; the same bytes again do no harm.
             state.machine.resumed(&Extents::new());
-            state.machine.found(Found::Base);
+            state.machine.found(TargetCheck::Base);
             state.machine.seal();
             state.record.change();
             if *state.machine.base() != base {
                 continue; // A reader looked meanwhile.
             }
             if state.machine.is_entering() {
-                if let Origin::Other(_) = origin {
+                if let OriginState::Other(_) = origin {
                     state.delivery.reason = CHANGED.into();
                 }
                 state.machine.looked(origin);
@@ -64,11 +64,11 @@ impl Inner {
         Ok(())
     }
 
-    fn looked_in_place(&self, place: &Place, base: &Base) -> Result<Origin> {
+    fn looked_in_place(&self, place: &Place, base: &Base) -> Result<OriginState> {
         let now = base_of(look(place)?.as_ref());
         Ok(match is_base(place, base, &now)? {
-            true => Origin::Same,
-            false => Origin::Other(now),
+            true => OriginState::Same,
+            false => OriginState::Other(now),
         })
     }
 
@@ -224,27 +224,27 @@ impl Inner {
         drop(state);
         let upload = upload_of(entry.id, sending);
         let found = match place.store.published_as(&place.path, &upload)? {
-            Some(version) => Found::Ours(version),
+            Some(version) => TargetCheck::Ours(version),
             None => self.found(place, &base, &asked)?,
         };
         let passes_on = place.store.can()?.passes_on;
-        if let Found::Ours(_) = found {
+        if let TargetCheck::Ours(_) = found {
             // The server may have ended before it was durable.
             place.store.flush(&place.path)?;
         }
         let mut state = entry.lock();
         // After a decision of the user meanwhile, it is asked for again.
-        let is_there = state.machine.is_unsure() && matches!(found, Found::Ours(_));
+        let is_there = state.machine.is_unsure() && matches!(found, TargetCheck::Ours(_));
         match found {
-            Found::Ours(_) => {
+            TargetCheck::Ours(_) => {
                 (state.delivery.delivered, state.meta.is_forwarded) = (sending, passes_on);
                 state.validity.is_changed_at_target = entry.is_renamed();
                 state.delivery.upload.sent_as = None;
                 state.validity.unsee(); // as it was before
                 state.validity.revalidated(Instant::now());
             }
-            Found::Base => {}
-            Found::Other(_) => {
+            TargetCheck::Base => {}
+            TargetCheck::Other(_) => {
                 state.delivery.reason = CHANGED.into();
                 // It gives way, where it is held and something newer has its name.
                 state.delivery.is_due |= state.is_superseded;
@@ -255,18 +255,18 @@ impl Inner {
         Ok(is_there)
     }
 
-    fn found(&self, place: &Place, base: &Base, asked: &Asked) -> Result<Found> {
+    fn found(&self, place: &Place, base: &Base, asked: &Asked) -> Result<TargetCheck> {
         let there = look(place)?;
         let is_as_long = there.as_ref().is_some_and(|stat| stat.size == asked.size);
         if let Some(ours) = asked.digest.as_ref().filter(|_| is_as_long)
             && is_of_digest(place, ours)?
         {
-            return Ok(Found::Ours(Version::Strong(ours.clone())));
+            return Ok(TargetCheck::Ours(Version::Strong(ours.clone())));
         }
         let now = base_of(there.as_ref());
         Ok(match is_base(place, base, &now)? {
-            true => Found::Base,
-            false => Found::Other(now),
+            true => TargetCheck::Base,
+            false => TargetCheck::Other(now),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Lot;
 use godwit_core::{Block, Chain, Extents, LEAF_BYTES, Leaves, Piece};
-use godwit_store::{Error, Finished, LocalFile, Result, Sink, SinkFacets, Take, Whole};
+use godwit_store::{BlockWriter, Error, Expected, Finished, LocalFile, Result, Sink, SinkFacets};
 use std::{
     ops::Range,
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -20,7 +20,7 @@ fn leaf_of(leaf: u64) -> Range<u64> {
     leaf * LEAF_BYTES..(leaf + 1) * LEAF_BYTES
 }
 
-impl Take for Comparing {
+impl BlockWriter for Comparing {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if let Some(once) = &self.once {
             let mut once = once.lock().unwrap();
@@ -70,7 +70,7 @@ impl Sink for Comparing {
         Ok(safe.minus(&self.differs.lock().unwrap()))
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         self.sink.finish(whole)
     }
 

@@ -285,16 +285,16 @@ impl Away {
 }
 
 use godwit_core::{Algorithm, Digest, Extents, Version};
-use godwit_store::{Can, RemovalKind, Sink, Stat, Take, Write};
+use godwit_store::{BlockWriter, Capabilities, RemovalKind, Sink, Stat, Write};
 use std::{ops::Range, path::Path};
 type Done<T> = godwit_store::Result<T>;
 
 impl Store for Away {
     godwit_store::forward!(self, self.there()?; list set);
 
-    fn can(&self) -> Done<Can> {
+    fn can(&self) -> Done<Capabilities> {
         let can = self.there()?.can()?;
-        Ok(Can {
+        Ok(Capabilities {
             leaves: self.lot.is_ours.load(SeqCst),
             again: can.again && !self.lot.is_once.load(SeqCst),
             ..can
@@ -321,7 +321,7 @@ impl Store for Away {
         path: &Path,
         want: &Extents,
         streams: usize,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> Done<godwit_store::Read> {
         self.lot.gate.pass(path);
         self.ask("read", path)?;

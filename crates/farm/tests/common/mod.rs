@@ -4,15 +4,15 @@
 
 use godwit_catalog::Catalog;
 use godwit_core::{Block, Extents};
-use godwit_store::{Result, Store, Take, channel::Cancel, engine::Options};
+use godwit_store::{BlockWriter, Result, Store, channel::Cancel, engine::CopyOptions};
 use std::{
     ops::Range,
     path::Path,
     sync::{Arc, Mutex},
 };
 
-pub(crate) fn options() -> Options {
-    Options::new(Cancel::new().unwrap())
+pub(crate) fn options() -> CopyOptions {
+    CopyOptions::new(Cancel::new().unwrap())
 }
 
 /// Makes a catalog in a directory.
@@ -33,7 +33,7 @@ pub(crate) fn read(store: &dyn Store, name: &str, range: Range<u64>) -> Result<V
 #[derive(Default)]
 pub(crate) struct Bytes(pub Mutex<Vec<u8>>);
 
-impl Take for Bytes {
+impl BlockWriter for Bytes {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (from, to) = (block.offset as usize, block.range().end as usize);
         let mut bytes = self.0.lock().unwrap();

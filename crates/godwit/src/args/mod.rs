@@ -8,7 +8,7 @@ pub(crate) use node::NodeArgs;
 use crate::units;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use godwit_core::Choice;
-use godwit_store::{By, Level, Proofs};
+use godwit_store::{Level, LoginBy, Proofs};
 use godwit_trust::{Credential, Expect};
 use std::{
     ffi::OsString,
@@ -237,7 +237,7 @@ fn parse_subject(text: &str) -> Result<String, String> {
 
 impl MoveOptions {
     /// Returns how this program logs in to servers of ftp:.
-    pub(crate) fn by(&self) -> By {
+    pub(crate) fn by(&self) -> LoginBy {
         shown(self.kerberos)
     }
 
@@ -267,7 +267,7 @@ pub(crate) struct Talking {
 
 impl Talking {
     /// Returns how this program logs in to servers of ftp:.
-    pub(crate) fn by(&self) -> By {
+    pub(crate) fn by(&self) -> LoginBy {
         shown(self.kerberos)
     }
 
@@ -285,10 +285,10 @@ impl Talking {
     }
 }
 
-fn shown(kerberos: bool) -> By {
+fn shown(kerberos: bool) -> LoginBy {
     match kerberos {
-        true => By::Ticket,
-        false => By::Password,
+        true => LoginBy::Ticket,
+        false => LoginBy::Password,
     }
 }
 

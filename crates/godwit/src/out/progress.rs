@@ -13,7 +13,7 @@ use crate::{
     units,
 };
 use godwit_core::Url;
-use godwit_store::engine::{Event, Outcome, Place, Rule, Summary, Tries};
+use godwit_store::engine::{CopyEvent, CopyOutcome, OverwriteRule, Place, Summary, Tries};
 use godwit_store::{Error, Tuned, Verified};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
@@ -32,7 +32,7 @@ pub(crate) struct Reporter<'a> {
     first: Duration,
     /// Continues "cannot": `copy`, `move`.
     act: &'static str,
-    rule: Rule,
+    rule: OverwriteRule,
     /// The command that goes on with the whole work, if it is not the same command.
     go_on: Option<String>,
     /// The hosts between which bytes move.
@@ -63,7 +63,12 @@ struct State {
 
 impl<'a> Reporter<'a> {
     /// Returns a reporter without events.
-    pub(crate) fn new(screen: &'a Screen, wanted: Progress, act: &'static str, rule: Rule) -> Self {
+    pub(crate) fn new(
+        screen: &'a Screen,
+        wanted: Progress,
+        act: &'static str,
+        rule: OverwriteRule,
+    ) -> Self {
         let style = choose(screen, wanted);
         let reporter = Self {
             closes: style == Progress::Bar || wanted == Progress::Plain,
@@ -81,11 +86,11 @@ impl<'a> Reporter<'a> {
         };
         Self {
             first: SILENT_MAX,
-            ..Self::shown(screen, style, "", Rule::Always)
+            ..Self::shown(screen, style, "", OverwriteRule::Always)
         }
     }
 
-    fn shown(screen: &'a Screen, style: Progress, act: &'static str, rule: Rule) -> Self {
+    fn shown(screen: &'a Screen, style: Progress, act: &'static str, rule: OverwriteRule) -> Self {
         Self {
             screen,
             style,
@@ -129,35 +134,37 @@ impl<'a> Reporter<'a> {
     }
 
     /// Takes an event of the engine, from any of its threads.
-    pub(crate) fn on(&self, event: &Event<'_>) {
+    pub(crate) fn on(&self, event: &CopyEvent<'_>) {
         let now = self.started.elapsed();
         match *event {
-            Event::Found {
+            CopyEvent::Found {
                 files,
                 bytes,
                 complete,
             } => self.state.lock().meter.found(files, bytes, complete),
-            Event::Moved { bytes } => {
+            CopyEvent::Moved { bytes } => {
                 let mut state = self.state.lock();
                 state.meter.moved(bytes, now);
                 state.waiting = None;
             }
-            Event::Resumed { bytes } => self.state.lock().meter.already(bytes),
-            Event::Done(outcome) => self.done(outcome),
-            Event::Failed {
+            CopyEvent::Resumed { bytes } => self.state.lock().meter.already(bytes),
+            CopyEvent::Done(outcome) => self.done(outcome),
+            CopyEvent::Failed {
                 source,
                 target,
                 error,
                 again,
             } => self.failed(source, target, error, again),
-            Event::Skipped {
+            CopyEvent::Skipped {
                 source,
                 target,
                 bytes,
             } => self.skipped(source, target, bytes),
-            Event::Directory { target } => self.changed("made", target),
-            Event::Removed { target } => self.changed("removed", target),
-            Event::LeftOut { source } => self.state.lock().left_out.push(source.url.to_string()),
+            CopyEvent::Directory { target } => self.changed("made", target),
+            CopyEvent::Removed { target } => self.changed("removed", target),
+            CopyEvent::LeftOut { source } => {
+                self.state.lock().left_out.push(source.url.to_string())
+            }
         }
     }
 
@@ -221,7 +228,7 @@ impl<'a> Reporter<'a> {
         std::mem::take(&mut self.state.lock().left_out)
     }
 
-    fn done(&self, outcome: &Outcome) {
+    fn done(&self, outcome: &CopyOutcome) {
         let mut state = self.state.lock();
         state.meter.over();
         state.waiting = None;
@@ -296,7 +303,10 @@ impl<'a> Reporter<'a> {
             .failed(&source.to_string(), &target.to_string(), &error.to_string());
         drop(state);
         let trouble = CliError::store(format!("{} {source} to {target}", self.act), error);
-        let is_sync = matches!(self.rule, Rule::Update | Rule::UpdateByDigest);
+        let is_sync = matches!(
+            self.rule,
+            OverwriteRule::Update | OverwriteRule::UpdateByDigest
+        );
         let next = match error {
             Error::IsDirectory { path } | Error::NotDirectory { path }
                 if is_sync && *path == target.path =>
@@ -351,7 +361,7 @@ impl<'a> Reporter<'a> {
         state.meter.over();
         drop(state);
         // A sync skips nearly everything.
-        if self.screen.json() || self.rule == Rule::NoClobber {
+        if self.screen.json() || self.rule == OverwriteRule::NoClobber {
             tell_skipped(self.screen, source, target);
         }
     }

@@ -1,7 +1,7 @@
 //! The log of transfers in the state directory: a line for each, with source, target and time.
 
 use crate::{config, units};
-use godwit_store::{Journal, Tuned, Verified, engine::Outcome};
+use godwit_store::{Journal, Tuned, Verified, engine::CopyOutcome};
 use godwit_sys::why;
 use serde_json::json;
 use std::{
@@ -28,7 +28,7 @@ impl Record {
     }
 
     /// Records a copy.
-    pub(crate) fn done(&mut self, outcome: &Outcome) {
+    pub(crate) fn done(&mut self, outcome: &CopyOutcome) {
         self.note(&json!({
             "when": units::instant(now()),
             "status": "ok",

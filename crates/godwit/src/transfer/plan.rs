@@ -11,8 +11,8 @@ use crate::{
     places::{self, Place},
 };
 use godwit_core::Url;
-use godwit_store::engine::{Options, Stores};
-use godwit_store::{EntryKind, Error, Stat, Trust};
+use godwit_store::engine::{CopyOptions, Stores};
+use godwit_store::{EntryKind, Error, Stat, TrustOptions};
 use std::{
     collections::HashSet,
     ffi::OsStr,
@@ -40,9 +40,9 @@ pub(crate) struct Planned {
 }
 
 /// Returns the options of the engine, from those of the command line.
-pub(crate) fn options(moving: &MoveOptions) -> Run<Options> {
-    let ours = Options::new(places::cancel()?);
-    Ok(names::with_names(Options {
+pub(crate) fn options(moving: &MoveOptions) -> Run<CopyOptions> {
+    let ours = CopyOptions::new(places::cancel()?);
+    Ok(names::with_names(CopyOptions {
         streams: moving.streams.map(usize::from).or(ours.streams),
         parallel: moving.parallel.map(usize::from).or(ours.parallel),
         via_us: moving.via_me,
@@ -51,11 +51,11 @@ pub(crate) fn options(moving: &MoveOptions) -> Run<Options> {
         retries: moving.retries,
         stall: moving.stall_timeout.unwrap_or(ours.stall),
         tcp_buffer: moving.tcp_buffer,
-        trust: Trust {
+        trust: TrustOptions {
             by: moving.by(),
             level: moving.level(),
             home: config::home(),
-            ..Trust::default()
+            ..TrustOptions::default()
         },
         notes: config::state_directory().map(|state| state.join("uploads")),
         mark: mark(),

@@ -8,7 +8,7 @@ use crate::{
     signals::Stop,
 };
 use godwit_core::{Choice, Url};
-use godwit_store::engine::{self, Options, Rule, Summary, Task};
+use godwit_store::engine::{self, CopyOptions, CopyTask, OverwriteRule, Summary};
 use godwit_store::{Entry, EntryKind, Error, Passage, Stat};
 use serde_json::{Value, json};
 use std::{ops::Range, path::PathBuf};
@@ -20,7 +20,7 @@ pub(crate) struct TransferWork {
     /// The pairs to copy.
     pub(crate) pairs: Vec<Pair>,
     /// The rule for files that exist at the target.
-    pub(crate) rule: Rule,
+    pub(crate) rule: OverwriteRule,
     /// Only these bytes of each file.
     pub(crate) range: Option<Range<u64>>,
     /// Files that only the target has are removed.
@@ -42,7 +42,7 @@ pub(crate) fn run(
     screen: &Screen,
     moving: &MoveOptions,
     work: TransferWork,
-    options: &Options,
+    options: &CopyOptions,
 ) -> CopyResult {
     let act = work.act;
     let go_on = to_go_on(&work);
@@ -54,7 +54,7 @@ pub(crate) fn run(
             }
         }
     }
-    let tasks = work.pairs.into_iter().map(|pair| Task {
+    let tasks = work.pairs.into_iter().map(|pair| CopyTask {
         source: pair.source,
         target: pair.target,
         tree: pair.tree,
@@ -106,7 +106,11 @@ fn to_go_on(work: &TransferWork) -> Option<String> {
         }
         _ => return Some("nothing was kept; run the command again".into()),
     }
-    let is_again = !pair.tree || matches!(work.rule, Rule::Update | Rule::UpdateByDigest);
+    let is_again = !pair.tree
+        || matches!(
+            work.rule,
+            OverwriteRule::Update | OverwriteRule::UpdateByDigest
+        );
     if is_again || work.range.is_some() {
         return None;
     }

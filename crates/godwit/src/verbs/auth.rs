@@ -10,7 +10,7 @@ use godwit_node::read_right;
 use godwit_store::Error;
 use godwit_sys::{ask_secret, is_typed};
 use godwit_trust::{
-    Credential, Decision, Deed, Gridmap, Identity, Rights, is_name, new_token, password_line,
+    Credential, Gridmap, Identity, Permission, Rights, Ruling, is_name, new_token, password_line,
 };
 use godwit_wire::{door::call::Name, server::resolve};
 use serde_json::json;
@@ -306,7 +306,7 @@ impl Explain {
         screen: &Screen,
         who: Option<&Identity>,
         accounts: Option<&[String]>,
-        decision: Decision<'_>,
+        decision: Ruling<'_>,
     ) -> Result<(), godwit_store::Error> {
         if screen.json() {
             return screen.object(&json!({
@@ -315,7 +315,7 @@ impl Explain {
                 "deed": self.deed.deed().as_str(),
                 "path": self.path.to_string_lossy(),
                 "allowed": decision.allowed,
-                "rule": decision.rule.map(godwit_trust::Rule::number),
+                "rule": decision.rule.map(godwit_trust::AccessRule::number),
                 "because": decision.because(),
                 "accounts": accounts,
             }));
@@ -332,14 +332,14 @@ impl Explain {
 }
 
 impl Word {
-    fn deed(self) -> Deed {
+    fn deed(self) -> Permission {
         match self {
-            Self::Read => Deed::Read,
-            Self::Write => Deed::Write,
-            Self::Create => Deed::Create,
-            Self::Delete => Deed::Delete,
-            Self::List => Deed::List,
-            Self::Stage => Deed::Stage,
+            Self::Read => Permission::Read,
+            Self::Write => Permission::Write,
+            Self::Create => Permission::Create,
+            Self::Delete => Permission::Delete,
+            Self::List => Permission::List,
+            Self::Stage => Permission::Stage,
         }
     }
 }

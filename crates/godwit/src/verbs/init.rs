@@ -9,8 +9,8 @@ use crate::{
 use clap::Args;
 use godwit_node::Config as NodeConfig;
 use godwit_store::Error;
-use godwit_sys::User;
-use godwit_trust::{Home, INVITE_LIFETIME_MAX, Invite};
+use godwit_sys::UserAccount;
+use godwit_trust::{INVITE_LIFETIME_MAX, Invite, PeersDir};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -77,7 +77,7 @@ impl Init {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("make the node {}", self.name);
         let home = match &self.state {
-            Some(state) => Home::at(state),
+            Some(state) => PeersDir::at(state),
             None => home(&wanted)?,
         };
         let export = fs::canonicalize(&self.export).and_then(|export| {
@@ -139,7 +139,7 @@ impl Init {
     }
 
     /// Refuses arguments that cannot work, before anything is written.
-    fn check(&self, wanted: &str, home: &Home, addresses: &[String]) -> Run {
+    fn check(&self, wanted: &str, home: &PeersDir, addresses: &[String]) -> Run {
         let trust = |error| CliError::trust(wanted, error);
         if let Some(listens) = self.listens() {
             must_listen(wanted, listens)?;
@@ -180,7 +180,7 @@ impl Init {
     }
 
     /// Returns the addresses of the node: its own first, then those of peers that lead to it.
-    fn reached_at(&self, wanted: &str, home: &Home) -> Run<Vec<String>> {
+    fn reached_at(&self, wanted: &str, home: &PeersDir) -> Run<Vec<String>> {
         let mut addresses = match (self.addresses.is_empty(), self.listens()) {
             (true, Some(listens)) => found(listens),
             _ => self.addresses.clone(),
@@ -196,7 +196,7 @@ impl Init {
         }
     }
 
-    fn config(&self, home: &Home, export: &Path) -> String {
+    fn config(&self, home: &PeersDir, export: &Path) -> String {
         let mut text = format!(
             "{MADE}; godwit config show tells what counts.\n\
              [node]\nexport = {:?}\nstate = {:?}\n",
@@ -211,7 +211,7 @@ impl Init {
         }
         let ftp = self.ftp.as_deref().unwrap_or("none");
         text += &format!("\n[ftp]\nlisten = {ftp:?}\n");
-        if godwit_sys::user_id() == 0 && User::find(GUEST).is_ok() {
+        if godwit_sys::user_id() == 0 && UserAccount::find(GUEST).is_ok() {
             text += &format!(
                 "\n# As whom nodes act that joined without --as.\n[peers]\naccount = {GUEST:?}\n"
             );
@@ -258,7 +258,7 @@ pub(super) fn may_be_shared(wanted: &str, config: &NodeConfig) -> Run {
 /// Adds the addresses of the peers through which this node is reached.
 pub(crate) fn through(
     wanted: &str,
-    home: &Home,
+    home: &PeersDir,
     names: &[String],
     addresses: &mut Vec<String>,
 ) -> Run<()> {
@@ -297,14 +297,14 @@ fn found(listens: &str) -> Vec<String> {
 }
 
 /// Returns the account that the node will run as if root starts it. `None`: this program is not run by root.
-fn runs_as(wanted: &str, export: &Path) -> Run<Option<User>> {
+fn runs_as(wanted: &str, export: &Path) -> Run<Option<UserAccount>> {
     if godwit_sys::user_id() != 0 {
         return Ok(None);
     }
     let named = config::load(&NodeArgs::default())?.accounts.user;
     let user = match &*named {
-        "" => User::owner_of(export),
-        name => User::find(name),
+        "" => UserAccount::owner_of(export),
+        name => UserAccount::find(name),
     };
     user.map(Some).map_err(|cause| {
         let fact = format!("as whom would the node run? {}", godwit_sys::why(&cause));
@@ -313,7 +313,7 @@ fn runs_as(wanted: &str, export: &Path) -> Run<Option<User>> {
 }
 
 /// Refuses a home that the node cannot read once it has given up root.
-fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
+fn must_be_in_reach(wanted: &str, home: &PeersDir, user: &UserAccount) -> Run {
     let io = |cause| CliError::store(wanted, Error::io(home.path(), cause));
     let path = std::path::absolute(home.path()).map_err(io)?;
     let there = path.ancestors().find(|dir| dir.exists());
@@ -333,7 +333,8 @@ fn must_be_in_reach(wanted: &str, home: &Home, user: &User) -> Run {
 
 /// Refuses an export that the account of joining nodes cannot open: an invite to it would be of no use.
 fn may_be_read(wanted: &str, export: &Path, account: &str) -> Run {
-    let closed = User::find(account).is_ok_and(|user| !user.may_enter(export).unwrap_or(true));
+    let closed =
+        UserAccount::find(account).is_ok_and(|user| !user.may_enter(export).unwrap_or(true));
     if !closed {
         return Ok(());
     }
@@ -354,7 +355,7 @@ pub(crate) fn to_be_in_reach(user: &str) -> String {
 }
 
 /// Gives a home that root makes to the account that the node will run as.
-fn belong(wanted: &str, home: &Home, user: Option<&User>) -> Run {
+fn belong(wanted: &str, home: &PeersDir, user: Option<&UserAccount>) -> Run {
     let Some(user) = user.filter(|_| !home.path().exists()) else {
         return Ok(());
     };
@@ -370,7 +371,7 @@ fn belong(wanted: &str, home: &Home, user: Option<&User>) -> Run {
 }
 
 /// Makes the directories above a home so that another account can enter them.
-fn lead_to(home: &Path, user: &User) -> io::Result<()> {
+fn lead_to(home: &Path, user: &UserAccount) -> io::Result<()> {
     if user.uid == 0 {
         return Ok(());
     }
@@ -387,7 +388,7 @@ fn lead_to(home: &Path, user: &User) -> io::Result<()> {
 }
 
 /// Returns the home of this user's node.
-pub(crate) fn home(wanted: &str) -> Run<Home> {
+pub(crate) fn home(wanted: &str) -> Run<PeersDir> {
     let nowhere = "neither HOME nor XDG_STATE_HOME says where to keep a key";
     config::home().ok_or_else(|| CliError::asked(wanted, nowhere))
 }

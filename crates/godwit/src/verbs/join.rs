@@ -181,7 +181,7 @@ fn taken(name: &str) -> String {
 
 /// Returns a name for this user among those of this machine.
 fn of_user() -> Option<String> {
-    let user = godwit_sys::User::of_number(godwit_sys::user_id())
+    let user = godwit_sys::UserAccount::of_number(godwit_sys::user_id())
         .ok()?
         .name;
     let user = user.replace(|c: char| !c.is_ascii_alphanumeric(), "-");

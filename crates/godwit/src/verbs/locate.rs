@@ -9,7 +9,7 @@ use clap::Args;
 use godwit_catalog::{CatalogAnswer, CatalogEntry, CatalogHome, PAGE, Pages, Question, sites};
 use godwit_core::HomeState;
 use godwit_farm::Logical;
-use godwit_store::{Error, engine::Options};
+use godwit_store::{Error, engine::CopyOptions};
 use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::{
@@ -69,7 +69,7 @@ impl Locate {
         let tables = catalog::open()?;
         let mut tally = Tally {
             screen,
-            names: Logical::new(tables.clone(), Options::new(places::cancel()?)),
+            names: Logical::new(tables.clone(), CopyOptions::new(places::cancel()?)),
             files: 0,
             copies: 0,
             seen: HashSet::new(),

@@ -15,7 +15,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
-use godwit_store::engine::{Rule, Stores, extra};
+use godwit_store::engine::{OverwriteRule, Stores, extra};
 use godwit_store::{EntryKind, Error, RemovalKind, Stat, StoreExt};
 use serde_json::{Value, json};
 use std::{
@@ -106,9 +106,9 @@ impl Mv {
         let mut facts = Facts::new();
         if !left.is_empty() {
             let rule = if self.no_clobber {
-                Rule::NoClobber
+                OverwriteRule::NoClobber
             } else {
-                Rule::Always
+                OverwriteRule::Always
             };
             let asked = left.len();
             let sources = left.into_iter().filter_map(|pair| {

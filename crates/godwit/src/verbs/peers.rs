@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use godwit_store::{Error, door::Door};
-use godwit_trust::{Home, Peer, door::Fingerprint};
+use godwit_trust::{Peer, PeersDir, door::Fingerprint};
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -197,12 +197,12 @@ impl Rotate {
     }
 }
 
-fn rotates(home: &Home) -> godwit_trust::Result<bool> {
+fn rotates(home: &PeersDir) -> godwit_trust::Result<bool> {
     Ok(home.keys()?.len() > 1)
 }
 
 /// Sends a peer the new key of this node. Returns why the peer does not know that key now.
-fn told(home: &Home, peer: &Peer, newest: Fingerprint) -> Run<Option<String>> {
+fn told(home: &PeersDir, peer: &Peer, newest: Fingerprint) -> Run<Option<String>> {
     if peer.addresses.is_empty() {
         return Ok(Some("is told when it comes".into()));
     }
@@ -230,7 +230,7 @@ fn knows(peer: &Peer, newest: Fingerprint) -> bool {
     peer.knows.is_none_or(|key| key == newest)
 }
 
-fn newest(home: &Home) -> godwit_trust::Result<Fingerprint> {
+fn newest(home: &PeersDir) -> godwit_trust::Result<Fingerprint> {
     Fingerprint::of_credential(&home.key_or_new()?)
 }
 
@@ -283,7 +283,7 @@ pub(super) fn must_be_account(wanted: &str, account: &str) -> Run {
             "a node that root did not start serves every peer as the account that started it";
         return Err(CliError::asked(wanted, fact).next("say this as root, or leave --as out"));
     }
-    match godwit_sys::User::find(account) {
+    match godwit_sys::UserAccount::find(account) {
         Ok(user) if user.uid != 0 => Ok(()),
         Ok(_) => Err(CliError::asked(wanted, "no joining node acts as root")
             .next("name the account whose files they may use")),

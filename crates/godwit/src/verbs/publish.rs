@@ -12,7 +12,7 @@ use godwit_core::Digest;
 use godwit_farm::CopyAim;
 use godwit_store::{
     EntryKind, Error,
-    engine::{Rule, Stores},
+    engine::{OverwriteRule, Stores},
 };
 use std::ffi::OsString;
 
@@ -87,7 +87,7 @@ impl Publish {
         let work = TransferWork {
             act: "publish",
             pairs: vec![pair],
-            rule: Rule::Always,
+            rule: OverwriteRule::Always,
             range: None,
             delete: false,
         };

@@ -15,7 +15,7 @@ use crate::{
 use clap::Args;
 use godwit_core::{Block, Chain, LEAF_BYTES, Piece, Url};
 use godwit_local::{Kind, NodeAnswer, NodeConnection};
-use godwit_store::engine::{Event, Options, Stores};
+use godwit_store::engine::{CopyEvent, CopyOptions, Stores};
 use godwit_store::{EntryKind, Error};
 use godwit_sys::begin_to_sync;
 use godwit_wire::{
@@ -127,7 +127,7 @@ impl Put {
         }
         let reporter = Reporter::patient(screen);
         let sizes = || items.iter().map(|item| item.size);
-        reporter.on(&Event::Found {
+        reporter.on(&CopyEvent::Found {
             files: items.len() as u64,
             bytes: sizes().flatten().sum(),
             complete: sizes().all(|size| size.is_some()),
@@ -213,7 +213,7 @@ impl Put {
             into = places::below(target, Path::new(&name)).map_err(trouble)?;
             items.push(Item::directory(into.clone()));
         }
-        let from = places::open(&Stores::new(Options::new(places::cancel()?)), &url)?;
+        let from = places::open(&Stores::new(CopyOptions::new(places::cancel()?)), &url)?;
         let walked = places::walk(screen, "put", &from, &mut |entry| {
             let is_directory = entry.stat.kind == EntryKind::Directory;
             if !self.choosing.0.has(&entry.path, is_directory) {
@@ -546,7 +546,9 @@ fn copy(
         file.write_all_at(&buffer[..len], end)
             .map_err(|cause| CliError::store(wanted, Error::io("what is kept here", cause)))?;
         end += len as u64;
-        patience.reporter.on(&Event::Moved { bytes: len as u64 });
+        patience
+            .reporter
+            .on(&CopyEvent::Moved { bytes: len as u64 });
         // The disk writes while the rest is read, which shortens the wait at the end.
         if end - begun >= EARLY_BYTES {
             begin_to_sync(file, begun..end);

@@ -8,7 +8,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_farm::CopyAim;
-use godwit_store::{EntryKind, engine::Rule};
+use godwit_store::{EntryKind, engine::OverwriteRule};
 use std::ffi::OsString;
 
 /// Copy files of the catalog to one more site
@@ -106,7 +106,7 @@ impl Replicate {
         let work = TransferWork {
             act: "copy",
             pairs,
-            rule: Rule::Update,
+            rule: OverwriteRule::Update,
             range: None,
             delete: false,
         };

@@ -8,7 +8,7 @@ use crate::{
 use clap::{Args, Subcommand};
 use godwit_catalog::{CatalogRule as Ruled, Change};
 use godwit_farm::Wanted;
-use godwit_store::{Error, engine::Options};
+use godwit_store::{Error, engine::CopyOptions};
 use godwit_wire::door::call::Name;
 use serde_json::json;
 use std::ffi::OsString;
@@ -148,7 +148,7 @@ fn why(screen: &Screen, name: &Name) -> Run<Facts> {
     let shown = catalog::shown(&name.0);
     let wanted = format!("compare {shown} with the rules");
     let trouble = |error: Error| CliError::store(&*wanted, error);
-    let names = catalog::logical(Options::new(places::cancel()?))?;
+    let names = catalog::logical(CopyOptions::new(places::cancel()?))?;
     let (rules, todo) = names.why(&name.0).map_err(trouble)?;
     let mut unmet = 0_u64;
     for (rule, needs) in &rules {

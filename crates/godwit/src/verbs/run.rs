@@ -15,7 +15,7 @@ use godwit_core::{Algorithm, Url};
 use godwit_store::{
     Error, RemovalKind,
     door::Door,
-    engine::{self, Options, Place, Rule, Stores},
+    engine::{self, CopyOptions, OverwriteRule, Place, Stores},
 };
 use godwit_wire::door::{
     call::{Line, Name, Refusal, Text},
@@ -144,7 +144,7 @@ struct RunSite<'a> {
 struct RunJob<'a> {
     run: &'a Run,
     screen: &'a Screen,
-    options: &'a Options,
+    options: &'a CopyOptions,
     program: Option<PathBuf>,
     inputs: Files,
     outputs: Files,
@@ -211,7 +211,7 @@ impl Run {
     }
 
     /// Checks all words, before anything is asked of a node.
-    fn job<'a>(&'a self, screen: &'a Screen, options: &'a Options) -> Ran<RunJob<'a>> {
+    fn job<'a>(&'a self, screen: &'a Screen, options: &'a CopyOptions) -> Ran<RunJob<'a>> {
         let wanted = format!("run {}", self.program[0].display());
         let bad = |fact: String| CliError::asked(&*wanted, fact);
         let mut nodes = HashSet::new();
@@ -321,7 +321,7 @@ impl Run {
         };
         let wanted = format!("run {}", word.display());
         let url = executable(&path)?;
-        let place = places::open(&Stores::new(Options::new(places::cancel()?)), &url)?;
+        let place = places::open(&Stores::new(CopyOptions::new(places::cancel()?)), &url)?;
         let digest = place.store.digest(&place.path, Algorithm::Blake3, None);
         let digest = digest.map_err(|error| CliError::store(wanted, error))?;
         Ok((Some(path), Some(Executable::Kept(Text(digest)))))
@@ -397,7 +397,7 @@ impl RunJob<'_> {
                 let from = self.kept(site, &format!("out-{nth}-{at}"))?;
                 let to = places::url(path.as_ref())?;
                 let to = places::open(&Stores::new(self.options.clone()), &to)?;
-                self.copy(&from, &to, Rule::Always)?;
+                self.copy(&from, &to, OverwriteRule::Always)?;
                 let _ = from.store.remove(&from.path, RemovalKind::File);
             }
         }
@@ -512,11 +512,11 @@ impl RunJob<'_> {
         if let Some(above) = to.path.parent() {
             make(to, above)?;
         }
-        self.copy(&from, to, Rule::NoClobber)
+        self.copy(&from, to, OverwriteRule::NoClobber)
     }
 
-    fn copy(&self, from: &Place, to: &Place, rule: Rule) -> Ran {
-        let task = engine::Task {
+    fn copy(&self, from: &Place, to: &Place, rule: OverwriteRule) -> Ran {
+        let task = engine::CopyTask {
             source: from.clone(),
             target: to.clone(),
             tree: false,
@@ -529,7 +529,7 @@ impl RunJob<'_> {
         match copied.errors.into_iter().next() {
             None => Ok(()),
             // Another job brought it meanwhile.
-            Some(Error::Exists { .. }) if rule == Rule::NoClobber => Ok(()),
+            Some(Error::Exists { .. }) if rule == OverwriteRule::NoClobber => Ok(()),
             Some(error) => Err(CliError::store(format!("copy {from} to {to}"), error)),
         }
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 use clap::Args;
 use godwit_core::{Algorithm, Choice};
-use godwit_store::engine::{Rule, Stores};
+use godwit_store::engine::{OverwriteRule, Stores};
 use godwit_store::{Entry, EntryKind, Error, Stat, StoreExt};
 use std::{
     collections::{HashMap, HashSet},
@@ -94,9 +94,9 @@ impl Sync {
             return Ok(transfer::with_failed(facts, refused));
         }
         let rule = if self.checksum {
-            Rule::UpdateByDigest
+            OverwriteRule::UpdateByDigest
         } else {
-            Rule::Update
+            OverwriteRule::Update
         };
         let work = TransferWork {
             act: "copy",

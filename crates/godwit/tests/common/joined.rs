@@ -1,7 +1,7 @@
 //! A machine: a home of its own, and perhaps a node with a door.
 
 use super::{Node, Scratch, as_prepared, godwit, lasting_port, wait_until};
-use godwit_trust::{Home, Peer, door::Fingerprint};
+use godwit_trust::{Peer, PeersDir, door::Fingerprint};
 use serde_json::Value;
 use std::{
     fs,
@@ -174,8 +174,8 @@ impl<'a> Machine<'a> {
         self.home.join(".local/state/godwit")
     }
 
-    pub fn knows(&self) -> Home {
-        Home::at(&self.state())
+    pub fn knows(&self) -> PeersDir {
+        PeersDir::at(&self.state())
     }
 
     /// Returns its record of a peer of that name.

@@ -1,7 +1,7 @@
 //! A node that is found by its key alone, and may be killed and come back.
 
 use super::{Scratch, godwit};
-use godwit_trust::{Home, door::Fingerprint};
+use godwit_trust::{PeersDir, door::Fingerprint};
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -13,7 +13,7 @@ pub fn prepare(scratch: &Scratch) -> Fingerprint {
     for made in ["export", "state"] {
         fs::create_dir_all(scratch.join(made)).unwrap();
     }
-    let key = Home::at(&scratch.join("state")).key_or_new().unwrap();
+    let key = PeersDir::at(&scratch.join("state")).key_or_new().unwrap();
     Fingerprint::of_credential(&key).unwrap()
 }
 

@@ -4,7 +4,7 @@
 //! over. Over the connection only requests of visitors are possible then, even if the node that holds it is taken over.
 
 use godwit_local::{Environment, Kind, NodeConnection, Refusal, who};
-use godwit_sys::{Back, Errand, Steward, why};
+use godwit_sys::{Errand, ErrandResult, Steward, why};
 use godwit_wire::local::{Request, request::Hello};
 use std::{
     collections::BTreeMap,
@@ -75,7 +75,7 @@ pub(crate) fn hello(visitor: &str, environment: Environment<'_>) -> Hello {
 }
 
 /// Runs as the account: introduces the user, and returns the connection.
-fn introduce(visitor: &str) -> Back {
+fn introduce(visitor: &str) -> ErrandResult {
     let environment = |name: &str| env::var_os(name);
     let here = NodeConnection::find(&hello(visitor, &environment), &environment);
     match here.and_then(as_visitor) {

@@ -4,7 +4,7 @@
 use super::account_call::errand;
 use crate::{Config, Error, config};
 use godwit_store::{Dir, Error as StoreError, Opener};
-use godwit_sys::{Rules, Steward, User, drop_root, user_id, why};
+use godwit_sys::{Steward, StewardRules, UserAccount, drop_root, user_id, why};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -62,10 +62,10 @@ impl AccountNodes {
         let anonymous = &config.accounts.anonymous;
         if !anonymous.is_empty() {
             let cannot = |cause| privilege(&format!("act for {anonymous}"), cause);
-            User::find(anonymous).map_err(cannot)?;
+            UserAccount::find(anonymous).map_err(cannot)?;
         }
         must_be_directory(&config.export)?;
-        let rules = Rules {
+        let rules = StewardRules {
             export: config.export.clone(),
             uid_min: config.accounts.uid_min,
             idle: config.accounts.idle,
@@ -90,8 +90,8 @@ impl AccountNodes {
             return Ok(());
         }
         let user = match self.config.user.as_str() {
-            "" => User::owner_of(&self.export),
-            name => User::find(name),
+            "" => UserAccount::owner_of(&self.export),
+            name => UserAccount::find(name),
         };
         let user = user.map_err(|cause| privilege("find out as whom to run", cause))?;
         let cannot = |cause| privilege(&format!("run as {}", user.name), cause);
@@ -199,7 +199,7 @@ impl AccountNodes {
         if self.steward.is_none() {
             return Ok(None);
         }
-        match User::find(name) {
+        match UserAccount::find(name) {
             Ok(user) if user.uid == user_id() => Ok(None),
             Ok(user) => Ok(Some(user.name)),
             // A client does not become root because its account is gone.
@@ -226,7 +226,7 @@ impl AccountNodes {
         let named = [&self.config.user, &self.config.anonymous];
         for name in named.into_iter().filter(|name| !name.is_empty()) {
             let cannot = |cause| privilege(&format!("act for {name}"), cause);
-            if User::find(name).map_err(cannot)?.uid != user_id() {
+            if UserAccount::find(name).map_err(cannot)?.uid != user_id() {
                 return Err(cannot(io::Error::other("only root can start such a node")));
             }
         }
@@ -253,7 +253,7 @@ fn is_denied<T>(looked: io::Result<T>) -> bool {
 
 /// Returns the name of the account that the node runs as.
 fn whom() -> String {
-    match User::of_number(user_id()) {
+    match UserAccount::of_number(user_id()) {
         Ok(user) => user.name,
         Err(_) => format!("the account {}", user_id()),
     }

@@ -5,27 +5,27 @@ use crate::config::routes::Routes;
 use godwit_core::Scheme;
 use godwit_depot::Connect;
 use godwit_store::{
-    Proofs, Trust,
+    Proofs, TrustOptions,
     channel::Cancel,
-    engine::{Options, Stores},
+    engine::{CopyOptions, Stores},
 };
-use godwit_trust::{Credential, Home};
+use godwit_trust::{Credential, PeersDir};
 use std::sync::Arc;
 
 /// Returns a function that opens the store of a URL with the caller's credential, through the hop that leads there.
 /// `cancel` ends all connections; `names` resolves `grid:` URLs.
 pub(crate) fn connect(
-    home: Option<Home>,
+    home: Option<PeersDir>,
     routes: Routes,
     names: Option<&CatalogNames>,
     cancel: Cancel,
 ) -> Connect {
-    let options = Options::new(cancel);
-    let trust = Trust {
+    let options = CopyOptions::new(cancel);
+    let trust = TrustOptions {
         home,
         ..options.trust
     };
-    let mut options = Options { trust, ..options };
+    let mut options = CopyOptions { trust, ..options };
     if let Some(names) = names {
         options = names.within(options);
     }

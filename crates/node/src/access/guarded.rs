@@ -8,11 +8,11 @@ use super::export::Export;
 use crate::config::{AccessWord, Porter};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Url, Version};
 use godwit_store::{
-    Can, Entry, EntryKind, Error, Finished, Given, HopStatus, Next, Partial, REFERS, Read, Remedy,
-    RemovalKind, Result, Set, Sink, Small, Space, Stat, Store, StoreExt, Take, Told, Write,
-    WriteMode, Xattrs, channel::Watch,
+    BlockWriter, Capabilities, Entry, EntryKind, Error, Finished, HopStatus, NextFile, Partial,
+    REFERS, Read, Remedy, RemovalKind, Result, Set, Sink, Small, SmallResult, SmallWrite, Space,
+    Stat, Store, StoreExt, Write, WriteMode, Xattrs, channel::Watch,
 };
-use godwit_trust::{DEEDS, Deed, Identity, Rights};
+use godwit_trust::{Identity, PERMISSIONS, Permission, Rights};
 use parking_lot::Mutex;
 use std::{
     cell::RefCell,
@@ -133,11 +133,11 @@ struct CurrentRights<'a> {
 }
 
 impl CurrentRights<'_> {
-    fn may(&self, deed: Deed, path: &Path) -> bool {
+    fn may(&self, deed: Permission, path: &Path) -> bool {
         self.word(deed, path) == AccessWord::Yes
     }
 
-    fn word(&self, deed: Deed, path: &Path) -> AccessWord {
+    fn word(&self, deed: Permission, path: &Path) -> AccessWord {
         let who = self.guarded.who.as_ref();
         match &self.rules.porter {
             Some(porter) => (porter.decide)(who, deed, path),
@@ -146,12 +146,12 @@ impl CurrentRights<'_> {
         }
     }
 
-    fn must(&self, deed: Deed, path: &Path) -> Result<()> {
+    fn must(&self, deed: Permission, path: &Path) -> Result<()> {
         self.must_any(&[deed], path, deed)
     }
 
     /// Checks for any of these rights; a refusal names `refused`.
-    fn must_any(&self, deeds: &[Deed], path: &Path, refused: Deed) -> Result<()> {
+    fn must_any(&self, deeds: &[Permission], path: &Path, refused: Permission) -> Result<()> {
         for &deed in deeds {
             match self.word(deed, path) {
                 AccessWord::Yes => return Ok(()),
@@ -164,7 +164,7 @@ impl CurrentRights<'_> {
         Err(self.refusal(refused, path))
     }
 
-    fn refusal(&self, deed: Deed, path: &Path) -> Error {
+    fn refusal(&self, deed: Permission, path: &Path) -> Error {
         let who = self.guarded.who.as_ref();
         if self.rules.porter.is_some() {
             let because = "the program that serves it says no";
@@ -176,7 +176,7 @@ impl CurrentRights<'_> {
     }
 
     /// The log has the rule; the client receives only what it may know.
-    fn denied(&self, deed: Deed, path: &Path, because: &str, said: String) -> Error {
+    fn denied(&self, deed: Permission, path: &Path, because: &str, said: String) -> Error {
         let who = self.guarded.subject();
         let (deed, at, file) = (deed.as_str(), path.display(), self.rules.file.display());
         tracing::info!(who, deed, path = %at, because, %file, "denied");
@@ -186,16 +186,16 @@ impl CurrentRights<'_> {
     /// Rights depend on the path. So the files of a directory must not come under other rules by a rename, and a file
     /// must not become readable by it.
     fn must_rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.must(Deed::Delete, from)?;
-        self.must(Deed::Create, to)?;
-        if self.may(Deed::Read, to) {
-            self.must(Deed::Read, from)?;
+        self.must(Permission::Delete, from)?;
+        self.must(Permission::Create, to)?;
+        if self.may(Permission::Read, to) {
+            self.must(Permission::Read, from)?;
         }
         let stat = self.guarded.dir.stat(from);
         if !stat.is_ok_and(|stat| stat.kind == EntryKind::Directory) {
             return Ok(());
         }
-        for (deed, path) in [(Deed::Delete, from), (Deed::Create, to)] {
+        for (deed, path) in [(Permission::Delete, from), (Permission::Create, to)] {
             if let Some(rule) = self.rights.of_below(path) {
                 let number = rule.number();
                 let said = format!("rule {number} of the rights speaks of a place below");
@@ -246,12 +246,13 @@ impl GuardedExport {
 
     /// Checks the right to list, before a listing is announced.
     pub(crate) fn may_list(&self, path: &Path) -> Result<()> {
-        self.asked(path, Deed::List).map(drop)
+        self.asked(path, Permission::List).map(drop)
     }
 
     /// As [`Export::leaves`].
     pub(crate) fn leaves(&self, path: &Path, leaves: Range<u64>) -> Result<Vec<Chain>> {
-        self.dir.leaves(&self.asked(path, Deed::Read)?, leaves)
+        self.dir
+            .leaves(&self.asked(path, Permission::Read)?, leaves)
     }
 
     /// As [`Export::partial`]; `None` without the right to upload.
@@ -266,32 +267,32 @@ impl GuardedExport {
     pub(crate) fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
         match self.to_upload(path)? {
             Some(path) => self.dir.abandon(&path, id),
-            None => self.asked(path, Deed::Create).map(drop),
+            None => self.asked(path, Permission::Create).map(drop),
         }
     }
 
     /// As [`Export::lend`].
     pub(crate) fn lend(&self, path: &Path) -> Result<(fs::File, Stat)> {
-        self.dir.lend(&self.asked(path, Deed::Read)?)
+        self.dir.lend(&self.asked(path, Permission::Read)?)
     }
 
     /// Checks the right to run a program beside a file, and returns the path of the file below the export.
     pub(crate) fn may_run(&self, path: &Path) -> Result<PathBuf> {
-        let path = self.asked(path, Deed::Read)?;
+        let path = self.asked(path, Permission::Read)?;
         self.dir.lend(&path)?;
-        self.asked(&path, Deed::Run)
+        self.asked(&path, Permission::Run)
     }
 
     /// Puts a file that a program wrote under a new name, durably.
     pub(crate) fn place(&self, from: &Path, to: &Path) -> Result<()> {
-        let to = self.asked_of_name(to, Deed::Create)?;
+        let to = self.asked_of_name(to, Permission::Create)?;
         self.dir.rename_new(from, &to)?;
         self.dir.flush(to.parent().unwrap_or(Path::new("")))
     }
 
     /// Asks whether the client may run a program that is beside no file.
     pub(crate) fn may_run_here(&self) -> Result<()> {
-        self.asked(Path::new(""), Deed::Run).map(drop)
+        self.asked(Path::new(""), Permission::Run).map(drop)
     }
 
     /// As [`Export::spool`], for an upload that was begun.
@@ -309,12 +310,14 @@ impl GuardedExport {
 
     /// As [`Export::share`]; what others put together is changed there.
     pub(crate) fn share(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
-        self.dir.share(&self.asked(path, Deed::Write)?, write)
+        self.dir.share(&self.asked(path, Permission::Write)?, write)
     }
 
     /// As [`Export::set_group`].
     pub(crate) fn set_group(&self, path: &Path, group: u32) -> Result<()> {
-        let done = self.dir.set_group(&self.asked(path, Deed::Write)?, group);
+        let done = self
+            .dir
+            .set_group(&self.asked(path, Permission::Write)?, group);
         self.audited("set group", path, done)
     }
 
@@ -326,13 +329,13 @@ impl GuardedExport {
         range: Option<Range<u64>>,
         watch: &Watch,
     ) -> Result<Digest> {
-        let path = self.asked(path, Deed::Read)?;
+        let path = self.asked(path, Permission::Read)?;
         self.dir.digest_watched(&path, by, range, watch)
     }
 
     /// As [`Export::stat_of_name`], for a client that may remove the name.
     pub(crate) fn stat_of_name(&self, path: &Path) -> Result<Stat> {
-        let path = self.asked_of_name(path, Deed::Delete)?;
+        let path = self.asked_of_name(path, Permission::Delete)?;
         self.dir.stat_of_name(&path)
     }
 
@@ -355,24 +358,24 @@ impl GuardedExport {
         let is_allowed = match &place {
             Some(place) => {
                 let other = twin(place);
-                let twin = rights.decide(Some(who), Deed::Stage, &other);
+                let twin = rights.decide(Some(who), Permission::Stage, &other);
                 let is_forbidden = twin.rule.is_some() && !twin.allowed;
-                rights.decide(Some(who), Deed::Stage, place).allowed && !is_forbidden
+                rights.decide(Some(who), Permission::Stage, place).allowed && !is_forbidden
             }
-            None => rights.may_somewhere(Some(who), Deed::Stage),
+            None => rights.may_somewhere(Some(who), Permission::Stage),
         };
         if is_allowed {
             return Ok(());
         }
         let at = place.unwrap_or_else(|| "/".into());
-        let decision = rights.decide(Some(who), Deed::Stage, &at);
+        let decision = rights.decide(Some(who), Permission::Stage, &at);
         let file = rules.file.display();
         tracing::info!(who = who.subject(), deed = "stage", path = %at.display(), because = decision.because(), %file, "denied");
         Err(Error::denied(at, decision.refusal()))
     }
 
     /// Asks whether the client may do that to the whole export.
-    pub(crate) fn may_at_root(&self, deed: Deed) -> Result<()> {
+    pub(crate) fn may_at_root(&self, deed: Permission) -> Result<()> {
         self.asked(Path::new(""), deed).map(drop)
     }
 
@@ -386,7 +389,7 @@ impl GuardedExport {
     }
 
     /// Returns where something is that may be done so.
-    fn asked(&self, path: &Path, deed: Deed) -> Result<PathBuf> {
+    fn asked(&self, path: &Path, deed: Permission) -> Result<PathBuf> {
         let Some(asked) = self.rights() else {
             return Ok(path.into());
         };
@@ -396,7 +399,7 @@ impl GuardedExport {
     }
 
     /// Checks a right on a name itself, not on the target of a link.
-    fn asked_of_name(&self, path: &Path, deed: Deed) -> Result<PathBuf> {
+    fn asked_of_name(&self, path: &Path, deed: Permission) -> Result<PathBuf> {
         let Some(asked) = self.rights() else {
             return Ok(path.into());
         };
@@ -418,7 +421,7 @@ impl GuardedExport {
             return Ok(path.into());
         };
         let path = self.dir.without_links(path)?;
-        asked.must_any(&DEEDS, &path, Deed::List)?;
+        asked.must_any(&PERMISSIONS, &path, Permission::List)?;
         Ok(path)
     }
 
@@ -426,7 +429,7 @@ impl GuardedExport {
     fn to_wait_for(&self, path: &Path) -> Result<PathBuf> {
         match self.to_upload(path)? {
             Some(path) => Ok(path),
-            None => self.asked(path, Deed::Read),
+            None => self.asked(path, Permission::Read),
         }
     }
 
@@ -435,7 +438,7 @@ impl GuardedExport {
             return Ok(Some(path.into()));
         };
         let path = self.dir.without_links(path)?;
-        let may = asked.may(Deed::Create, &path) || asked.may(Deed::Write, &path);
+        let may = asked.may(Permission::Create, &path) || asked.may(Permission::Write, &path);
         Ok(may.then_some(path))
     }
 
@@ -448,26 +451,26 @@ impl GuardedExport {
         let path = self.dir.without_links(path)?;
         if asked.rules.is_output(&path) && !matches!(how, WriteMode::Append { .. }) {
             let said = "what is written here is appended";
-            return Err(asked.denied(Deed::Write, &path, said, said.into()));
+            return Err(asked.denied(Permission::Write, &path, said, said.into()));
         }
         let is_there = match self.dir.stat(&path) {
             Ok(_) => true,
             Err(Error::Missing { .. }) => false,
             Err(error) => {
                 // A client without the right learns of that only, and not of the error.
-                asked.must(Deed::Create, &path)?;
+                asked.must(Permission::Create, &path)?;
                 return Err(error);
             }
         };
         if is_there && *how != WriteMode::New {
-            asked.must(Deed::Write, &path)?;
+            asked.must(Permission::Write, &path)?;
             return Ok((path, how.clone()));
         }
-        asked.must(Deed::Create, &path)?;
+        asked.must(Permission::Create, &path)?;
         let how = match how {
-            WriteMode::Replace(_) if !asked.may(Deed::Write, &path) => WriteMode::New,
+            WriteMode::Replace(_) if !asked.may(Permission::Write, &path) => WriteMode::New,
             WriteMode::InPlace | WriteMode::Append { .. } => {
-                asked.must(Deed::Write, &path)?;
+                asked.must(Permission::Write, &path)?;
                 how.clone()
             }
             other => other.clone(),
@@ -481,18 +484,18 @@ impl GuardedExport {
         };
         let (from, to) = (self.name(from)?, self.name(to)?);
         asked.must_rename(&from, &to)?;
-        if asked.may(Deed::Write, &to) {
+        if asked.may(Permission::Write, &to) {
             return self.dir.rename(&from, &to);
         }
         let renamed = self.dir.rename_new(&from, &to);
         renamed.map_err(|error| match error {
-            Error::Exists { .. } => asked.refusal(Deed::Write, &to),
+            Error::Exists { .. } => asked.refusal(Permission::Write, &to),
             other => other,
         })
     }
 
     fn read_one(&self, path: &Path) -> Result<Small> {
-        let (mut next, mut read) = (Some(self.asked(path, Deed::Read)?), None);
+        let (mut next, mut read) = (Some(self.asked(path, Permission::Read)?), None);
         self.dir
             .read_small(&mut || next.take(), &mut |_, small| read = Some(small))?;
         read.expect("each file is given once")
@@ -520,7 +523,7 @@ fn no_stage(what: &dyn std::fmt::Display, said: &str) -> Error {
 }
 
 impl Store for GuardedExport {
-    fn can(&self) -> Result<Can> {
+    fn can(&self) -> Result<Capabilities> {
         self.dir.can()
     }
 
@@ -533,19 +536,25 @@ impl Store for GuardedExport {
         let Some(asked) = self.rights() else {
             return self.dir.list(path, each);
         };
-        let path = self.asked(path, Deed::List)?;
+        let path = self.asked(path, Permission::List)?;
         self.dir.list(
             &path,
-            &mut |entry| match asked.may(Deed::List, &path.join(&entry.path)) {
+            &mut |entry| match asked.may(Permission::List, &path.join(&entry.path)) {
                 true => each(entry),
                 false => Ok(()),
             },
         )
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
         self.dir
-            .read(&self.asked(path, Deed::Read)?, want, streams, into)
+            .read(&self.asked(path, Permission::Read)?, want, streams, into)
     }
 
     fn write(&self, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
@@ -562,7 +571,7 @@ impl Store for GuardedExport {
     fn remove(&self, path: &Path, what: RemovalKind) -> Result<()> {
         let removed = self
             .dir
-            .remove(&self.asked_of_name(path, Deed::Delete)?, what);
+            .remove(&self.asked_of_name(path, Permission::Delete)?, what);
         self.audited("remove", path, removed)
     }
 
@@ -573,21 +582,24 @@ impl Store for GuardedExport {
     }
 
     fn mkdir(&self, path: &Path) -> Result<()> {
-        let made = self.dir.mkdir(&self.asked_of_name(path, Deed::Create)?);
+        let made = self
+            .dir
+            .mkdir(&self.asked_of_name(path, Permission::Create)?);
         self.audited("make directory", path, made)
     }
 
     fn set(&self, path: &Path, set: &Set) -> Result<()> {
         let path = match set.link_to {
-            Some(_) => self.asked_of_name(path, Deed::Create)?,
-            None => self.asked(path, Deed::Write)?,
+            Some(_) => self.asked_of_name(path, Permission::Create)?,
+            None => self.asked(path, Permission::Write)?,
         };
         let done = self.dir.set(&path, set);
         self.audited("set attributes", &path, done)
     }
 
     fn digest(&self, path: &Path, by: Algorithm, range: Option<Range<u64>>) -> Result<Digest> {
-        self.dir.digest(&self.asked(path, Deed::Read)?, by, range)
+        self.dir
+            .digest(&self.asked(path, Permission::Read)?, by, range)
     }
 
     godwit_store::has!(self, Facets: transit batch volume);
@@ -598,14 +610,18 @@ impl godwit_store::Batch for GuardedExport {
         let Some(asked) = self.rights() else {
             return self.dir.hidden(path);
         };
-        let real = self.asked(path, Deed::List)?;
+        let real = self.asked(path, Permission::List)?;
         let found = self.dir.hidden(&real)?.into_iter();
-        let found = found.filter(|found| asked.may(Deed::List, found));
+        let found = found.filter(|found| asked.may(Permission::List, found));
         let below = found.filter_map(|found| Some(path.join(found.strip_prefix(&real).ok()?)));
         Ok(below.collect())
     }
 
-    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+    fn read_small(
+        &self,
+        next: &mut NextFile<'_, PathBuf>,
+        each: &mut SmallResult<'_, Small>,
+    ) -> Result<()> {
         if self.rules.is_none() {
             return self.dir.read_small(next, each);
         }
@@ -616,7 +632,11 @@ impl godwit_store::Batch for GuardedExport {
         Ok(())
     }
 
-    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
+    fn write_small(
+        &self,
+        next: &mut NextFile<'_, SmallWrite>,
+        each: &mut SmallResult<'_, Finished>,
+    ) -> Result<()> {
         if self.rules.is_none() {
             return self.dir.write_small(next, each);
         }
@@ -627,7 +647,7 @@ impl godwit_store::Batch for GuardedExport {
                 match self.to_write(&given.path, &given.how) {
                     Ok((path, how)) => {
                         asked.borrow_mut().push_back((given.path, None));
-                        return Some(Given { path, how, ..given });
+                        return Some(SmallWrite { path, how, ..given });
                     }
                     Err(error) => asked.borrow_mut().push_back((given.path, Some(error))),
                 }
@@ -667,7 +687,7 @@ impl godwit_store::Transit for GuardedExport {
     fn published_as(&self, path: &Path, id: &str) -> Result<Option<Version>> {
         match self.to_upload(path)? {
             Some(path) => self.dir.published_as(&path, id),
-            None => self.asked(path, Deed::Write).map(|_| None),
+            None => self.asked(path, Permission::Write).map(|_| None),
         }
     }
 
@@ -677,7 +697,7 @@ impl godwit_store::Transit for GuardedExport {
 
     /// Checks the right to write the name: it includes the decision about a change on hold.
     fn decide(&self, path: &Path, what: Remedy, passed: &[String]) -> Result<()> {
-        let path = self.asked_of_name(path, Deed::Write)?;
+        let path = self.asked_of_name(path, Permission::Write)?;
         let done = self.dir.decide(&path, what, passed);
         self.audited("decide", &path, done)
     }
@@ -685,7 +705,7 @@ impl godwit_store::Transit for GuardedExport {
 
 impl godwit_store::Volume for GuardedExport {
     fn xattrs(&self, path: &Path) -> Result<Xattrs> {
-        self.dir.xattrs(&self.asked(path, Deed::Read)?)
+        self.dir.xattrs(&self.asked(path, Permission::Read)?)
     }
 
     fn space(&self, path: &Path) -> Result<Space> {

@@ -6,7 +6,7 @@
 use godwit_catalog::{Location, Refusal};
 use godwit_core::Kind;
 use godwit_farm::is_of_node;
-use godwit_trust::{AsOf, Home, Introduced, Peer, is_same_name};
+use godwit_trust::{AsOf, Introduced, Peer, PeersDir, is_same_name};
 
 /// The peers of the node that serves a catalog, as they were read last.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Members {
     /// Adds the key and the addresses of its node to a location. A peer that may only read is not introduced to others.
     pub(crate) fn introduce(
         &mut self,
-        home: Option<&Home>,
+        home: Option<&PeersDir>,
         location: &mut Location,
     ) -> Result<(), Refusal> {
         location.attributes.remove(KEY);
@@ -51,7 +51,7 @@ impl Members {
 /// Makes the nodes of the farm known to this node, `site`, if it is one of them. `keeper` names the node that serves the
 /// catalog: only one that the user added may introduce others. `locations` are those of the catalog; `None`: it is silent.
 pub(crate) fn meet(
-    home: &Home,
+    home: &PeersDir,
     (site, keeper): (&str, &str),
     locations: Option<&[Location]>,
 ) -> godwit_trust::Result<Vec<Introduced>> {

@@ -5,8 +5,8 @@ use crate::{Asker, Obeyed};
 use godwit_catalog::{Catalog, Location, Refusal};
 use godwit_core::Kind;
 use godwit_farm::{Keeper, Logical};
-use godwit_store::{Trust, channel::Cancel, engine::Options};
-use godwit_trust::Home;
+use godwit_store::{TrustOptions, channel::Cancel, engine::CopyOptions};
+use godwit_trust::PeersDir;
 use parking_lot::Mutex;
 use std::{fmt, num::NonZeroU64, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use std::{fmt, num::NonZeroU64, sync::Arc, time::Duration};
 pub(crate) struct CatalogNames {
     /// The text that names the catalog.
     pub(crate) text: String,
-    home: Option<Home>,
+    home: Option<PeersDir>,
     members: Arc<Mutex<Members>>,
     open: Arc<Mutex<Option<Arc<dyn Catalog>>>>,
     logical: Arc<Mutex<Option<Logical>>>,
@@ -29,7 +29,7 @@ impl fmt::Debug for CatalogNames {
 
 impl CatalogNames {
     /// Names a catalog, which is not opened yet; another node is asked as the owner of that home.
-    pub(crate) fn new(text: &str, home: Option<&Home>) -> Self {
+    pub(crate) fn new(text: &str, home: Option<&PeersDir>) -> Self {
         Self {
             text: text.into(),
             home: home.cloned(),
@@ -52,7 +52,7 @@ impl CatalogNames {
     }
 
     /// Returns the options with the store of the names.
-    pub(crate) fn within(&self, options: Options) -> Options {
+    pub(crate) fn within(&self, options: CopyOptions) -> CopyOptions {
         let names = self.clone();
         godwit_farm::with_names(options, move || names.obeyed(Asker::Owner))
     }
@@ -91,7 +91,7 @@ impl CatalogNames {
         (copies, scrubs): (Option<NonZeroU64>, Option<NonZeroU64>),
         down_after: Duration,
     ) -> Result<Keeper, Refusal> {
-        let options = Options {
+        let options = CopyOptions {
             parallel: Some(AT_ONCE),
             bytes_per_s: copies,
             ..self.options(cancel)
@@ -109,7 +109,7 @@ impl CatalogNames {
 
     /// Returns the catalog for a thread that asks again by itself, until it is canceled.
     pub(crate) fn asked(&self, cancel: Cancel) -> Result<Arc<dyn Catalog>, Refusal> {
-        let options = Options {
+        let options = CopyOptions {
             retries: Some(0),
             ..self.options(cancel)
         };
@@ -117,13 +117,13 @@ impl CatalogNames {
     }
 
     /// Returns what other nodes are asked with.
-    fn options(&self, cancel: Cancel) -> Options {
-        let options = Options::new(cancel);
-        let trust = Trust {
+    fn options(&self, cancel: Cancel) -> CopyOptions {
+        let options = CopyOptions::new(cancel);
+        let trust = TrustOptions {
             home: self.home.clone(),
             ..options.trust
         };
-        Options { trust, ..options }
+        CopyOptions { trust, ..options }
     }
 
     /// Tells whether the tables are those of this node.

@@ -9,7 +9,7 @@ use godwit_catalog::{
 };
 use godwit_core::{Kind, Url};
 use godwit_farm::{is_of_node, is_of_rights};
-use godwit_trust::{DEEDS, Deed, Identity, Rights};
+use godwit_trust::{Identity, PERMISSIONS, Permission, Rights};
 use godwit_wire::door::{call::Name, path::escaped};
 use std::{
     collections::HashMap,
@@ -102,11 +102,11 @@ impl Obeyed {
         match change {
             Change::Unregister { location, path, .. } | Change::Discard { location, path, .. } => {
                 let name = self.at(*location, &path.0)?;
-                name.map_or(Ok(()), |name| rules.must(Deed::Delete, &name))
+                name.map_or(Ok(()), |name| rules.must(Permission::Delete, &name))
             }
             Change::Mark { location, path, .. } => {
                 let name = self.at(*location, &path.0)?;
-                name.map_or(Ok(()), |name| rules.must(Deed::Read, &name))
+                name.map_or(Ok(()), |name| rules.must(Permission::Read, &name))
             }
             Change::Land { intent, .. }
             | Change::Renew { intent, .. }
@@ -129,13 +129,17 @@ impl Catalog for Obeyed {
         match question {
             Question::Locate { names } => {
                 let mut names = names.iter();
-                names.try_for_each(|name| rules.must(Deed::Read, &name.0))?;
+                names.try_for_each(|name| rules.must(Permission::Read, &name.0))?;
             }
-            Question::History { name } => rules.must(Deed::Read, &name.0)?,
+            Question::History { name } => rules.must(Permission::Read, &name.0)?,
             Question::List {
                 name, deep, homes, ..
             } => {
-                let deed = if *homes { Deed::Read } else { Deed::List };
+                let deed = if *homes {
+                    Permission::Read
+                } else {
+                    Permission::List
+                };
                 match deep {
                     true => rules.must_deep(deed, &name.0)?,
                     false => rules.must(deed, &name.0)?,
@@ -148,7 +152,7 @@ impl Catalog for Obeyed {
             let name = match &answer {
                 CatalogAnswer::Entry(entry) if is_held => {
                     // A comparison with a part of the list would take the rest for lost.
-                    rules.must(Deed::Read, &entry.name.0)?;
+                    rules.must(Permission::Read, &entry.name.0)?;
                     None
                 }
                 // Sites learn from locations and rules of rights whom they obey.
@@ -158,14 +162,14 @@ impl Catalog for Obeyed {
                 _ => None,
             };
             match name {
-                Some(name) if rules.must(Deed::List, &name.0).is_err() => Ok(()),
+                Some(name) if rules.must(Permission::List, &name.0).is_err() => Ok(()),
                 _ => each(answer),
             }
         })
     }
 
     fn make(&self, name: &Path) -> Result<Option<u64>> {
-        self.rules()?.must(Deed::Read, name)?;
+        self.rules()?.must(Permission::Read, name)?;
         self.catalog.make(name)
     }
 
@@ -204,7 +208,7 @@ struct RuleText {
 }
 
 impl RuleTexts<'_> {
-    fn must(&self, deed: Deed, name: &Path) -> Result<()> {
+    fn must(&self, deed: Permission, name: &Path) -> Result<()> {
         let covers = |said: &&RuleText| name.starts_with(&said.place);
         let Some(nearest) = self.said.iter().find(covers) else {
             return Ok(());
@@ -243,14 +247,14 @@ impl RuleTexts<'_> {
     }
 
     /// Refuses a deed at a collection or at any rule below it.
-    fn must_deep(&self, deed: Deed, name: &Path) -> Result<()> {
+    fn must_deep(&self, deed: Permission, name: &Path) -> Result<()> {
         let below = self.said.iter().filter(|said| said.place.starts_with(name));
         let mut places = below.map(|said| said.place.as_path());
         self.must(deed, name)?;
         places.try_for_each(|place| self.must(deed, place))
     }
 
-    fn must_all(&self, deeds: &[Deed], name: &Path) -> Result<()> {
+    fn must_all(&self, deeds: &[Permission], name: &Path) -> Result<()> {
         deeds.iter().try_for_each(|deed| self.must(*deed, name))
     }
 
@@ -313,7 +317,7 @@ impl RuleTexts<'_> {
         let (deed, location, path) = match change {
             Change::Register {
                 home: Some(home), ..
-            } => (Deed::Read, home.location, &home.path),
+            } => (Permission::Read, home.location, &home.path),
             Change::Intend {
                 deed,
                 location,
@@ -329,31 +333,31 @@ impl RuleTexts<'_> {
 
     fn must_change(&self, change: &Change) -> Result<()> {
         match change {
-            Change::Collect { name, .. } => self.must(Deed::Create, &name.0),
+            Change::Collect { name, .. } => self.must(Permission::Create, &name.0),
             Change::Register { name, .. } => self.must_all(NEW, &name.0),
             Change::Load(entry) => self.must_all(NEW, &entry.name.0),
             Change::Intend {
                 deed, name, base, ..
             } => self.must(deed_of(*deed, *base), &name.0),
             Change::Draft { name, base, .. } => self.must(deed_of(Doing::Draft, *base), &name.0),
-            Change::Remove { name, .. } => self.must(Deed::Delete, &name.0),
+            Change::Remove { name, .. } => self.must(Permission::Delete, &name.0),
             Change::Rename { from, to } => {
-                self.must_deep(Deed::Delete, &from.0)?;
+                self.must_deep(Permission::Delete, &from.0)?;
                 self.must_all(NEW, &to.0)
             }
             Change::Link { from, to } => {
                 // No rule of the old name binds those who come by the new one.
-                let mut deeds = DEEDS.iter();
+                let mut deeds = PERMISSIONS.iter();
                 deeds.try_for_each(|deed| self.must_deep(*deed, &from.0))?;
                 self.must_all(NEW, &to.0)
             }
-            Change::RemoveLocation { name, .. } => self.must_deep(Deed::Delete, &name.0),
-            Change::SetLocation { name, .. } => self.must_deep(Deed::Write, &name.0),
+            Change::RemoveLocation { name, .. } => self.must_deep(Permission::Delete, &name.0),
+            Change::SetLocation { name, .. } => self.must_deep(Permission::Write, &name.0),
             Change::AddRule { text, .. } if is_of_rights(text) => Ok(()),
             Change::Set { name, .. }
             | Change::Attribute { name, .. }
             | Change::AddLocation { name, .. }
-            | Change::AddRule { name, .. } => self.must(Deed::Write, &name.0),
+            | Change::AddRule { name, .. } => self.must(Permission::Write, &name.0),
             _ => Ok(()),
         }
     }
@@ -381,13 +385,13 @@ fn before(path: &Path) -> Option<Name> {
     Some(Name(OsString::from_vec(bytes).into()))
 }
 
-fn deed_of(doing: Doing, base: u64) -> Deed {
+fn deed_of(doing: Doing, base: u64) -> Permission {
     match doing {
-        Doing::Write | Doing::Draft if base == 0 => Deed::Create,
-        Doing::Write | Doing::Draft => Deed::Write,
+        Doing::Write | Doing::Draft if base == 0 => Permission::Create,
+        Doing::Write | Doing::Draft => Permission::Write,
         // Another site comes to have the bytes; the file stays as it is.
-        Doing::Copy => Deed::Read,
-        Doing::Delete => Deed::Delete,
+        Doing::Copy => Permission::Read,
+        Doing::Delete => Permission::Delete,
     }
 }
 
@@ -414,7 +418,7 @@ pub(crate) fn quoted<T: Into<serde_json::Value>>(texts: impl IntoIterator<Item =
 pub(crate) const ALLOW: &str = "allow";
 
 /// Deeds of a change that makes a name, or writes one that exists.
-const NEW: &[Deed] = &[Deed::Create, Deed::Write];
+const NEW: &[Permission] = &[Permission::Create, Permission::Write];
 
 /// A subject that rules of everyone bind.
 const OWNER: &str = "/O=godwit/CN=owner";

@@ -11,7 +11,7 @@ use godwit_catalog::{Catalog, CatalogRule, Location, Refusal, locations, rules};
 use godwit_core::Url;
 use godwit_farm::is_of_rights;
 use godwit_sys::why;
-use godwit_trust::{Home, Identity, Introduced, Rights, door};
+use godwit_trust::{Identity, Introduced, PeersDir, Rights, door};
 use parking_lot::Mutex;
 use std::{
     fmt::Write,
@@ -29,7 +29,7 @@ pub(crate) struct CatalogSite {
     /// The node that serves the catalog, which obeys the rules before it copies or deletes.
     keeper: Option<String>,
     /// The peers of the node.
-    home: Option<Home>,
+    home: Option<PeersDir>,
     /// The last failure that the log was told.
     said: Mutex<Option<String>>,
     /// The peers that were refused when the log was told last.
@@ -43,7 +43,7 @@ impl CatalogSite {
         export: &Path,
         kept: &Path,
         own: Result<PathBuf, String>,
-        (home, keeper): (Option<&Home>, Option<String>),
+        (home, keeper): (Option<&PeersDir>, Option<String>),
     ) -> Self {
         Self {
             name: name.into(),
@@ -232,7 +232,7 @@ fn denied(places: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::Access;
-    use godwit_trust::Deed;
+    use godwit_trust::Permission;
     use godwit_wire::door::call::Name;
 
     fn rights(rules: &[(&str, &str)]) -> Rights {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn expect(rights: &Rights, who: &str, deed: Deed, path: &str, is_allowed: bool) {
+    fn expect(rights: &Rights, who: &str, deed: Permission, path: &str, is_allowed: bool) {
         let who = (who != "anonymous").then(|| Identity::named(who));
         let decision = rights.decide(who.as_ref(), deed, Path::new(path));
         assert_eq!(decision.allowed, is_allowed, "{deed:?} {path}: {rights:?}");
@@ -266,21 +266,21 @@ mod tests {
             ("elsewhere", "never anyone all"),
         ]);
         for (who, deed, path, is_allowed) in [
-            (alice, Deed::Write, "/data/c/x", true),
-            (alice, Deed::Write, "/other/x", true),
-            (alice, Deed::Write, "/data/c/sealed/x", false),
-            (alice, Deed::Read, "/data/c/sealed/x", true),
-            ("/O=Lab/CN=bob", Deed::Read, "/data/c/x", false),
-            ("/O=Lab/CN=bob", Deed::Read, "/other/x", false),
+            (alice, Permission::Write, "/data/c/x", true),
+            (alice, Permission::Write, "/other/x", true),
+            (alice, Permission::Write, "/data/c/sealed/x", false),
+            (alice, Permission::Read, "/data/c/sealed/x", true),
+            ("/O=Lab/CN=bob", Permission::Read, "/data/c/x", false),
+            ("/O=Lab/CN=bob", Permission::Read, "/other/x", false),
             // A star of a name is no pattern.
-            ("/O=Lab/CN=bob", Deed::Read, "/data/c/run7/x", false),
-            ("/O=Lab/CN=bob", Deed::Write, "/data/x", true),
-            ("anonymous", Deed::Read, "/data/c/x", false),
-            ("anonymous", Deed::Read, "/data/x", true),
-            ("anonymous", Deed::Write, "/data/x", false),
+            ("/O=Lab/CN=bob", Permission::Read, "/data/c/run7/x", false),
+            ("/O=Lab/CN=bob", Permission::Write, "/data/x", true),
+            ("anonymous", Permission::Read, "/data/c/x", false),
+            ("anonymous", Permission::Read, "/data/x", true),
+            ("anonymous", Permission::Write, "/data/x", false),
             (
                 "/O=godwit/OU=peer/CN=lab",
-                Deed::Create,
+                Permission::Create,
                 "/data/c/sealed/x",
                 true,
             ),
@@ -296,8 +296,20 @@ mod tests {
             ("", "allow identified read"),
             ("c", "allow nonsense"),
         ]);
-        expect(&rights, "/O=Lab/CN=bob", Deed::Read, "/data/c/x", true);
-        expect(&rights, "anonymous", Deed::Read, "/data/c/x", false);
-        expect(&rights, "/O=Lab/CN=bob", Deed::List, "/data/c/x", false);
+        expect(
+            &rights,
+            "/O=Lab/CN=bob",
+            Permission::Read,
+            "/data/c/x",
+            true,
+        );
+        expect(&rights, "anonymous", Permission::Read, "/data/c/x", false);
+        expect(
+            &rights,
+            "/O=Lab/CN=bob",
+            Permission::List,
+            "/data/c/x",
+            false,
+        );
     }
 }

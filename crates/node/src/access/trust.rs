@@ -5,7 +5,7 @@
 use crate::{Config, Error, config};
 use godwit_sys::Steward;
 use godwit_trust::{
-    Authorities, Credential, Gridmap, Home, Identity, Kerberos, KeysSeen, LOG,
+    Authorities, Credential, Gridmap, Identity, Kerberos, KeysSeen, LOG, PeersDir,
     door::{Doorway, Fingerprint},
 };
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ pub(crate) struct NodeTrust {
     steward: Option<Steward>,
     kept: Mutex<Option<KeptCredential>>,
     /// The node's own key and its peers; `None`: the node keeps no state.
-    home: Option<Home>,
+    home: Option<PeersDir>,
     door: Mutex<DoorKeys>,
 }
 
@@ -76,7 +76,7 @@ impl NodeTrust {
             ignores_host: false,
             steward: steward.cloned(),
             kept: Mutex::default(),
-            home: state.map(Home::at),
+            home: state.map(PeersDir::at),
             door: Mutex::default(),
         };
         if let Some(before) = before {
@@ -152,7 +152,11 @@ impl NodeTrust {
 
     /// Reads our own keys if their files changed. While the files are invalid, the previous keys stay.
     fn read_own(&self, door: &mut DoorKeys) -> godwit_trust::Result<()> {
-        let seen = self.home.as_ref().map(Home::keys_seen).unwrap_or_default();
+        let seen = self
+            .home
+            .as_ref()
+            .map(PeersDir::keys_seen)
+            .unwrap_or_default();
         if !door.own.is_empty() && seen == door.seen {
             return Ok(());
         }
@@ -203,7 +207,7 @@ impl NodeTrust {
     }
 
     /// Returns where the nodes stand that are known by their keys.
-    pub(crate) fn home(&self) -> Option<&Home> {
+    pub(crate) fn home(&self) -> Option<&PeersDir> {
         self.home.as_ref()
     }
 
@@ -524,7 +528,7 @@ fn is_owner(who: &Identity) -> bool {
 /// Returns the account that the node runs as, which need not be that of who started it.
 fn owner_name() -> String {
     let id = godwit_sys::user_id();
-    godwit_sys::User::of_number(id).map_or_else(|_| id.to_string(), |user| user.name)
+    godwit_sys::UserAccount::of_number(id).map_or_else(|_| id.to_string(), |user| user.name)
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

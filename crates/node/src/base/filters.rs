@@ -4,7 +4,7 @@
 use crate::config::ModuleConfig;
 use godwit_core::{Block, Kind, LEAF_BYTES};
 use godwit_store::{Error, channel::Watch};
-use godwit_sys::{Bounds, Buffer, Made, Program, Running, ended_by, why};
+use godwit_sys::{Buffer, Program, ProgramLimits, ProgramOutput, RunningProgram, ended_by, why};
 use godwit_wire::{
     command::Through,
     server::{self as wire, ModuleDirection, Refusal},
@@ -122,7 +122,7 @@ impl FilterTurn {
             command: module.command.iter().map(word).collect(),
             directory: "/".into(),
             variables: vec![("GODWIT_PARAMETERS".into(), (&self.parameters).into())],
-            bounds: Bounds {
+            bounds: ProgramLimits {
                 cpu_seconds: module.cpu_seconds,
                 memory_bytes: module.memory_bytes,
                 open_files: OPEN_FILES_MAX,
@@ -149,7 +149,7 @@ impl FilterTurn {
 #[derive(Debug)]
 pub(crate) struct ModuleRun<'a> {
     turn: &'a FilterTurn,
-    running: Running,
+    running: RunningProgram,
     late: Instant,
 }
 
@@ -169,12 +169,12 @@ impl ModuleRun<'_> {
             let made = self.running.read(&mut buffer[..room], stop, self.late);
             let made = made.map_err(|cause| Error::io(self.turn.name(), cause))?;
             let count = match made {
-                Made::Bytes(count) => count,
-                Made::Words(_) => continue,
-                Made::Ended(status) if status.success() => return Ok(offset),
-                Made::Ended(status) => return Err(self.failed(&ended_by(status))),
-                Made::Stopped => return Err(Error::Canceled.into()),
-                Made::Late => return Err(self.late()),
+                ProgramOutput::Bytes(count) => count,
+                ProgramOutput::Words(_) => continue,
+                ProgramOutput::Ended(status) if status.success() => return Ok(offset),
+                ProgramOutput::Ended(status) => return Err(self.failed(&ended_by(status))),
+                ProgramOutput::Stopped => return Err(Error::Canceled.into()),
+                ProgramOutput::Late => return Err(self.late()),
             };
             let end = offset + count as u64;
             if end > self.turn.module.out_bytes {

@@ -1,6 +1,6 @@
 //! Data ports: a range that sessions share, taking turns if it is small.
 
-use godwit_store::{Error, Result, channel::Channel};
+use godwit_store::{Error, Result, channel::DataChannel};
 use godwit_sys::Wake;
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -27,7 +27,7 @@ pub(crate) struct Ports {
 #[derive(Debug)]
 pub(crate) struct PortChannel {
     /// `None` only while it is being dropped.
-    channel: Option<Channel>,
+    channel: Option<DataChannel>,
     ports: Option<Arc<Ports>>,
 }
 
@@ -50,7 +50,7 @@ impl Ports {
         let deadline = Instant::now() + self.wait;
         let mut in_line = None;
         loop {
-            match Channel::listen(ip, self.range.clone()) {
+            match DataChannel::listen(ip, self.range.clone()) {
                 Ok((channel, address)) => {
                     let ports = self.range.is_some().then(|| Arc::clone(self));
                     return Ok((
@@ -108,7 +108,7 @@ impl PortChannel {
     }
 
     /// Holds a channel that took no port of ours.
-    pub(crate) fn without_port(channel: Channel) -> Self {
+    pub(crate) fn without_port(channel: DataChannel) -> Self {
         Self {
             channel: Some(channel),
             ports: None,
@@ -117,15 +117,15 @@ impl PortChannel {
 }
 
 impl std::ops::Deref for PortChannel {
-    type Target = Channel;
+    type Target = DataChannel;
 
-    fn deref(&self) -> &Channel {
+    fn deref(&self) -> &DataChannel {
         self.channel.as_ref().expect("only drop takes it")
     }
 }
 
 impl std::ops::DerefMut for PortChannel {
-    fn deref_mut(&mut self) -> &mut Channel {
+    fn deref_mut(&mut self) -> &mut DataChannel {
         self.channel.as_mut().expect("only drop takes it")
     }
 }

@@ -1,6 +1,6 @@
 //! A program that decides about rights, instead of a file.
 
-use godwit_trust::{Deed, Identity};
+use godwit_trust::{Identity, Permission};
 use std::{path::Path, sync::Arc};
 
 /// Decides instead of a file of rights.
@@ -12,7 +12,7 @@ pub(crate) struct Porter {
 }
 
 /// Decides about one operation of a client. It waits for the program, up to a limit.
-pub(crate) type Decide = dyn Fn(Option<&Identity>, Deed, &Path) -> AccessWord + Send + Sync;
+pub(crate) type Decide = dyn Fn(Option<&Identity>, Permission, &Path) -> AccessWord + Send + Sync;
 
 /// The decision about an operation of a client.
 #[derive(Clone, Debug, Eq, PartialEq)]

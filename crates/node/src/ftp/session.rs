@@ -29,7 +29,7 @@ use crate::{
 use godwit_core::Kind;
 use godwit_store::{
     Error, Whom,
-    channel::{Channel, Watch},
+    channel::{DataChannel, Watch},
 };
 use godwit_sys::{Wake, end_waits_on_time, wait_readable};
 use godwit_wire::{
@@ -494,7 +494,7 @@ impl FtpSession {
             return Err(Refusal::of_kind(Kind::Denied, why));
         }
         self.aimed.clone_from(&to);
-        self.held = Some(PortChannel::without_port(Channel::connect(to)));
+        self.held = Some(PortChannel::without_port(DataChannel::connect(to)));
         Ok(FtpAnswer::Done)
     }
 

@@ -6,7 +6,7 @@
 use crate::config::Config;
 use godwit_core::{Striping, Url};
 use godwit_store::{
-    Error, Member, Remote, RemoteOptions, Result, Trust, Whom,
+    Error, Member, Remote, RemoteOptions, Result, TrustOptions, Whom,
     channel::{Cancel, Watch},
 };
 use godwit_trust::{Credential, Delegate};
@@ -84,12 +84,12 @@ pub(crate) enum MemberWord {
 impl Stripes {
     /// Logs in to all members at once. A member that does not answer is left out. `None`: none answers.
     pub(crate) fn gather(config: &Config, login: &StripeLogin, cancel: &Cancel) -> Option<Self> {
-        let trust = Trust {
+        let trust = TrustOptions {
             credential: login.key.clone(),
             // The credential of data connections is sent with the transfer.
             delegate: Delegate::No,
             whom: login.whom.clone(),
-            ..Trust::default()
+            ..TrustOptions::default()
         };
         let options = RemoteOptions {
             stall: config.limits.stall,

@@ -19,7 +19,7 @@ use crate::{
 use godwit_depot::Depot;
 use godwit_local::{Kind, NodePlace, Refusal};
 use godwit_store::channel::Cancel;
-use godwit_trust::Home;
+use godwit_trust::PeersDir;
 use godwit_wire::local::{Request, response};
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ impl Operating {
     pub(crate) fn start(
         depot: Arc<Depot>,
         spool: &Path,
-        (home, routes): (Option<Home>, Routes),
+        (home, routes): (Option<PeersDir>, Routes),
         on_fault: OnFault,
         hop: Stop,
     ) -> Result<Self, LocalError> {

@@ -5,13 +5,13 @@ pub(crate) mod admin;
 use crate::{Config, Error, access::connect::connect};
 use godwit_depot::{Depot, Rules, Spooled, Who};
 use godwit_store::channel::Cancel;
-use godwit_trust::Home;
+use godwit_trust::PeersDir;
 use std::sync::Arc;
 
 /// Opens the depot and resumes pending deliveries; `None`: the node serves a directory.
 pub(crate) fn begin(
     config: &Config,
-    home: Option<&Home>,
+    home: Option<&PeersDir>,
     us: &str,
 ) -> Result<Option<Spooled>, Error> {
     let Some(hop) = &config.hop else {

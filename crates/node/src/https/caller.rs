@@ -11,7 +11,7 @@ use crate::{
 use godwit_core::Kind;
 use godwit_trust::{
     Error, Identity, Peer, PeerSeen,
-    door::{self, Fingerprint, Shown, SslRef},
+    door::{self, Fingerprint, ShownCertificates, SslRef},
 };
 use godwit_wire::door::call::Refusal;
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ pub(super) struct Visitor {
 #[derive(Debug)]
 pub(crate) struct Caller {
     peer: SocketAddr,
-    shown: Option<Shown>,
+    shown: Option<ShownCertificates>,
     member: Option<Identity>,
     /// Which of our own keys was asked for.
     asked: Option<Fingerprint>,
@@ -78,7 +78,7 @@ impl Caller {
 
 impl HttpsDoor {
     pub(super) fn visitor(&self, ssl: &SslRef, peer: SocketAddr) -> Visitor {
-        let shown = Shown::of(ssl);
+        let shown = ShownCertificates::of(ssl);
         let member = match &shown {
             None => door::member_visitor(ssl),
             Some(_) => None,
@@ -176,7 +176,7 @@ impl HttpsDoor {
     fn shown(
         &self,
         who: &Caller,
-        shown: &Shown,
+        shown: &ShownCertificates,
         judged: &mut Option<(String, PeerSeen)>,
     ) -> Result<KnownCaller, Refusal> {
         let trust = &self.shared.trust;

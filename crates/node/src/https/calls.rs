@@ -12,8 +12,8 @@ use godwit_store::{
     Error, Nowhere, PASSED_MAX, RemovalKind, Set, Stat, Store, StoreExt, Walk,
     channel::Watch,
     door::{
-        Sent,
-        words::{Said, algorithm},
+        RequestBody,
+        words::{CallForm, algorithm},
     },
 };
 use godwit_wire::door::{
@@ -321,14 +321,14 @@ fn wrong_method(target: &str, allowed: &'static Method, reply: HttpReply) {
         .header(ALLOW, allowed.as_str());
     let answer = head
         .header(CONTENT_TYPE, LINES_TYPE)
-        .body(Sent::whole(line));
+        .body(RequestBody::whole(line));
     reply.whole(answer.expect("its headers are ours"));
 }
 
 /// Sends the description of all calls, for programs.
 fn describe(_: &HttpsDoor, _: &Visitor, _: &[u8], reply: HttpReply) {
     let head = Response::builder().header(CONTENT_TYPE, "application/json");
-    let answer = head.body(Sent::whole(OPENAPI));
+    let answer = head.body(RequestBody::whole(OPENAPI));
     reply.whole(answer.expect("its headers are ours"));
 }
 
@@ -585,7 +585,7 @@ fn hello(
         revision: REVISION,
         who: known.who.as_ref().map(ToString::to_string),
         account: known.account.clone(),
-        can: godwit_store::Can {
+        can: godwit_store::Capabilities {
             write: known.may_write,
             ..can
         }

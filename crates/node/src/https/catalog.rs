@@ -11,14 +11,14 @@ use super::{
 use crate::Asker;
 use godwit_catalog::{AskMake, CHANGES_MAX, Catalog, CatalogAnswer, Changes, PAGE, Question};
 use godwit_core::Kind;
-use godwit_trust::Deed;
+use godwit_trust::Permission;
 use godwit_wire::door::call::{Line, Refusal};
 use std::sync::Arc;
 
 /// Answers a question. The catalog has read the whole page before the first answer is sent.
 pub(super) fn ask(asked: ClientCall<'_>) {
     let catalog = || {
-        asked.known.dir.may_at_root(Deed::Read)?;
+        asked.known.dir.may_at_root(Permission::Read)?;
         served(&asked)
     };
     let (catalog, names) = (catalog(), asked.door.shared.names.clone());
@@ -59,7 +59,7 @@ pub(super) fn change(asked: ClientCall<'_>) {
 /// Makes a file again, as this node: the client needs no right to run programs.
 pub(super) fn make(asked: ClientCall<'_>) {
     let ready = asked.read::<AskMake>().and_then(|ask| {
-        asked.known.dir.may_at_root(Deed::Read)?;
+        asked.known.dir.may_at_root(Permission::Read)?;
         served(&asked)?.make(&ask.name.0)?;
         let names = asked.door.shared.names.as_ref();
         let names = names.map(|names| names.maker()).transpose()?;
@@ -109,7 +109,10 @@ fn may_change(asked: &ClientCall<'_>) -> CallResult {
     let (known, shared) = (asked.known, &asked.door.shared);
     known.must_write()?;
     if shared.config.asks_own_rights() {
-        return known.dir.may_at_root(Deed::Write).map_err(Refusal::from);
+        return known
+            .dir
+            .may_at_root(Permission::Write)
+            .map_err(Refusal::from);
     }
     match asked.acts_as_node()? {
         true => Ok(()),

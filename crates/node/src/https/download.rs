@@ -10,8 +10,8 @@ use super::{
 use crate::base::metrics::{GaugeGuard, Metrics, Proto, TrafficDirection};
 use godwit_core::{Block, Extents, Kind, Leaves, Piece};
 use godwit_store::{
-    EntryKind, Error, LocalFile, Result, Store, Take,
-    door::{Sent, pieces, words::Said},
+    BlockWriter, EntryKind, Error, LocalFile, Result, Store,
+    door::{RequestBody, pieces, words::CallForm},
 };
 use godwit_wire::{
     Refusal,
@@ -47,7 +47,7 @@ use std::{
 pub(super) fn file(asked: ClientCall<'_>, method: &Method, path: &Path) {
     if !matches!(*method, Method::GET | Method::HEAD) {
         let head = Response::builder().status(405).header(ALLOW, "GET, HEAD");
-        let answer = head.body(Sent::whole(
+        let answer = head.body(RequestBody::whole(
             "files are only read by this name in this version\n",
         ));
         return asked.reply.whole(answer.expect("its headers are ours"));
@@ -63,7 +63,7 @@ pub(super) fn file(asked: ClientCall<'_>, method: &Method, path: &Path) {
                 let head = Response::builder()
                     .status(307)
                     .header(LOCATION, to.to_string());
-                let answer = head.body(Sent::whole(format!("it is at {to}\n")));
+                let answer = head.body(RequestBody::whole(format!("it is at {to}\n")));
                 return asked
                     .reply
                     .whole(answer.expect("a URL has only what a header may have"));
@@ -98,7 +98,10 @@ pub(super) fn file(asked: ClientCall<'_>, method: &Method, path: &Path) {
                 let head = Response::builder()
                     .status(StatusCode::RANGE_NOT_SATISFIABLE)
                     .header(CONTENT_RANGE, format!("bytes */{}", stat.size));
-                let answer = head.body(Sent::whole(format!("the file has {} bytes\n", stat.size)));
+                let answer = head.body(RequestBody::whole(format!(
+                    "the file has {} bytes\n",
+                    stat.size
+                )));
                 return asked.reply.whole(answer.expect("its headers are ours"));
             }
         },
@@ -116,7 +119,7 @@ pub(super) fn file(asked: ClientCall<'_>, method: &Method, path: &Path) {
         head = head.header(CONTENT_RANGE, range::content(&range, Some(stat.size)));
     }
     if *method == Method::HEAD || range.is_empty() {
-        let answer = head.body(Sent::whole(Bytes::new()));
+        let answer = head.body(RequestBody::whole(Bytes::new()));
         return asked.reply.whole(answer.expect("its headers are ours"));
     }
     let sending = SendingFile {
@@ -194,7 +197,7 @@ async fn pour(pipe: &BodyPipe, file: File, range: Range<u64>, path: &Path) -> Re
 /// Bytes as they are, in order.
 struct Plain(BodyPipe);
 
-impl Take for Plain {
+impl BlockWriter for Plain {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0.send(Bytes::copy_from_slice(block.bytes))
     }
@@ -384,7 +387,7 @@ impl Packed<'_> {
     }
 }
 
-impl Take for Packed<'_> {
+impl BlockWriter for Packed<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut frame = vec![0; HEADER_BYTES];
         frame.extend_from_slice(block.bytes);

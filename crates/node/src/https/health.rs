@@ -2,12 +2,12 @@
 
 use super::HttpsDoor;
 use crate::base::metrics::TEXT_TYPE;
-use godwit_store::door::Sent;
+use godwit_store::door::RequestBody;
 use godwit_wire::Refusal;
 use hyper::{Method, Request, Response, body::Incoming, header::CONTENT_TYPE};
 
 /// Answers `/healthz`; `None`: another request.
-pub(super) fn alive(request: &Request<Incoming>) -> Option<Response<Sent>> {
+pub(super) fn alive(request: &Request<Incoming>) -> Option<Response<RequestBody>> {
     let is_asked = matches!(*request.method(), Method::GET | Method::HEAD);
     (is_asked && request.uri().path() == "/healthz").then(|| told(200, PLAIN, "ok\n".into()))
 }
@@ -18,7 +18,7 @@ pub(super) fn is_asked(target: &str) -> bool {
 }
 
 /// Answers `/readyz` and `/metrics`; `None`: the target is another.
-pub(super) fn answer(door: &HttpsDoor, target: &str) -> Option<Response<Sent>> {
+pub(super) fn answer(door: &HttpsDoor, target: &str) -> Option<Response<RequestBody>> {
     let (status, kind, text) = match target {
         "/readyz" => match ready(door) {
             Ok(()) => (200, PLAIN, "ready\n".to_owned()),
@@ -30,11 +30,12 @@ pub(super) fn answer(door: &HttpsDoor, target: &str) -> Option<Response<Sent>> {
     Some(told(status, kind, text))
 }
 
-fn told(status: u16, kind: &str, text: String) -> Response<Sent> {
+fn told(status: u16, kind: &str, text: String) -> Response<RequestBody> {
     let head = Response::builder()
         .status(status)
         .header(CONTENT_TYPE, kind);
-    head.body(Sent::whole(text)).expect("its headers are ours")
+    head.body(RequestBody::whole(text))
+        .expect("its headers are ours")
 }
 
 fn ready(door: &HttpsDoor) -> Result<(), String> {

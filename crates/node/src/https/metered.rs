@@ -7,7 +7,7 @@
 
 use crate::base::admission::Admitted;
 use crate::base::idle::Busy;
-use godwit_store::door::{Sent, Tls};
+use godwit_store::door::{RequestBody, Tls};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use parking_lot::Mutex;
 use std::{
@@ -312,7 +312,7 @@ impl HeadScan {
 
 /// The body of an answer; its end completes the request, if the request was read to its end.
 pub(super) struct AnswerBody {
-    body: Sent,
+    body: RequestBody,
     _end: AnswerEnd,
     /// Held by the request until it is answered.
     _kept: (Busy, Option<Admitted>),
@@ -320,7 +320,7 @@ pub(super) struct AnswerBody {
 
 impl AnswerBody {
     pub(super) fn new(
-        body: Sent,
+        body: RequestBody,
         seen: &Arc<SeenRequests>,
         heard: Arc<AtomicBool>,
         kept: (Busy, Option<Admitted>),

@@ -40,7 +40,7 @@ use crate::{
 use caller::{Caller, KnownCaller, Visitor};
 use calls::{CALLS, ReceivedCall};
 use godwit_core::Kind;
-use godwit_store::door::{Failed, Tls};
+use godwit_store::door::{Tls, TlsFailure};
 use godwit_sys::{bound_unsent, why};
 use godwit_trust::door::Elsewhere;
 use godwit_wire::door::{
@@ -405,9 +405,9 @@ where
         let ssl = door.shared.trust.door().and_then(|way| way.open(elsewhere));
         let begun = Tls::begin(ssl.map_err(|error| error.to_string())?, stream).await;
         begun.map_err(|failed| match failed {
-            Failed::Io(cause) => why(&cause),
-            Failed::Said(error) => error.to_string(),
-            Failed::Elsewhere => "it wants another node".into(),
+            TlsFailure::Io(cause) => why(&cause),
+            TlsFailure::Said(error) => error.to_string(),
+            TlsFailure::Elsewhere => "it wants another node".into(),
         })
     };
     match timeout(HANDSHAKE, begun).await {

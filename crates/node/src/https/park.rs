@@ -3,7 +3,7 @@
 use super::{HttpsDoor, caller::Visitor, reply::HttpReply, stopping};
 use crate::{base::idle::Stay, relay::wait};
 use godwit_core::Kind;
-use godwit_store::door::Sent;
+use godwit_store::door::RequestBody;
 use godwit_trust::{Peer, door::Fingerprint};
 use godwit_wire::door::{call::Refusal, park};
 use hyper::{
@@ -41,7 +41,7 @@ pub(super) fn park(
     let head = head
         .header(CONNECTION, "upgrade")
         .header(UPGRADE, park::UPGRADE);
-    let answer = head.body(Sent::whole(Bytes::new()));
+    let answer = head.body(RequestBody::whole(Bytes::new()));
     reply.whole(answer.expect("its headers are ours"));
 }
 

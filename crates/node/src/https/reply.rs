@@ -4,7 +4,7 @@ use super::HttpsDoor;
 use godwit_core::Kind;
 use godwit_store::{
     Error, Result,
-    door::{RequestId, Sent},
+    door::{RequestBody, RequestId},
 };
 use godwit_wire::door::{
     LINES_TYPE,
@@ -36,7 +36,7 @@ use tokio::{
 
 /// The answer to one request, not begun yet.
 pub(super) struct HttpReply {
-    head: oneshot::Sender<Response<Sent>>,
+    head: oneshot::Sender<Response<RequestBody>>,
     mark: RequestId,
     theirs: Option<Speaker>,
     runtime: Handle,
@@ -91,7 +91,7 @@ impl HttpReply {
     pub(super) fn new(
         door: &HttpsDoor,
         request: &Request<Incoming>,
-    ) -> (Self, oneshot::Receiver<Response<Sent>>) {
+    ) -> (Self, oneshot::Receiver<Response<RequestBody>>) {
         let (head, begun) = oneshot::channel();
         let text = |name: &str| request.headers().get(name)?.to_str().ok();
         let reply = Self {
@@ -151,7 +151,7 @@ impl HttpReply {
     }
 
     /// Answers in one piece.
-    pub(super) fn whole(self, mut answer: Response<Sent>) {
+    pub(super) fn whole(self, mut answer: Response<RequestBody>) {
         mark(&mut answer, &self.mark);
         // The client may have left.
         let _ = self.head.send(answer);
@@ -169,7 +169,9 @@ impl HttpReply {
         frames: usize,
     ) -> BodyPipe {
         let (to, body) = mpsc::channel(frames);
-        let mut answer = head.body(Sent::Stream(body)).expect("its headers are ours");
+        let mut answer = head
+            .body(RequestBody::Stream(body))
+            .expect("its headers are ours");
         mark(&mut answer, &self.mark);
         let _ = self.head.send(answer);
         BodyPipe {
@@ -293,7 +295,7 @@ impl ReplyLines {
         self.held.extend(line.write());
         match self.reply.take() {
             Some(reply) => {
-                let answer = head(status).body(Sent::whole(self.held));
+                let answer = head(status).body(RequestBody::whole(self.held));
                 reply.whole(answer.expect("its headers are ours"));
             }
             None => {
@@ -373,7 +375,7 @@ fn head(status: StatusCode) -> hyper::http::response::Builder {
 }
 
 /// Says who answers, and to what.
-fn mark(answer: &mut Response<Sent>, mark: &RequestId) {
+fn mark(answer: &mut Response<RequestBody>, mark: &RequestId) {
     let headers = answer.headers_mut();
     for (name, text) in [
         (MARK, mark.to_string()),
@@ -386,12 +388,12 @@ fn mark(answer: &mut Response<Sent>, mark: &RequestId) {
 }
 
 /// Returns the answer for a request whose thread has failed.
-pub(super) fn broken(id: &RequestId) -> Response<Sent> {
+pub(super) fn broken(id: &RequestId) -> Response<RequestBody> {
     let line = Line::Error(Refusal::of_kind(
         Kind::Other,
         "the node could not answer; its log says more",
     ));
-    let answer = head(StatusCode::INTERNAL_SERVER_ERROR).body(Sent::whole(line.write()));
+    let answer = head(StatusCode::INTERNAL_SERVER_ERROR).body(RequestBody::whole(line.write()));
     let mut answer = answer.expect("its headers are ours");
     mark(&mut answer, id);
     answer

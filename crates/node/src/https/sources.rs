@@ -1,6 +1,6 @@
 //! Open connections to nodes that files are drawn from: a tree is drawn file by file, without a new handshake for each.
 
-use godwit_store::door::Idle;
+use godwit_store::door::DoorPool;
 use godwit_trust::door::Fingerprint;
 use parking_lot::Mutex;
 use std::{
@@ -10,18 +10,18 @@ use std::{
 
 /// Idle connections by the key of the server. They prove no identity: each request shows a grant.
 #[derive(Debug, Default)]
-pub(crate) struct SourceConnections(Mutex<HashMap<Fingerprint, (Idle, Instant)>>);
+pub(crate) struct SourceConnections(Mutex<HashMap<Fingerprint, (DoorPool, Instant)>>);
 
 impl SourceConnections {
     /// Returns those to that node, which the caller may use and add to.
-    pub(super) fn to(&self, key: Fingerprint) -> Idle {
+    pub(super) fn to(&self, key: Fingerprint) -> DoorPool {
         let mut all = self.0.lock();
         if all.len() >= SOURCES_MAX && !all.contains_key(&key) {
-            return Idle::default();
+            return DoorPool::default();
         }
         let (idle, used) = all
             .entry(key)
-            .or_insert_with(|| (Idle::default(), Instant::now()));
+            .or_insert_with(|| (DoorPool::default(), Instant::now()));
         *used = Instant::now();
         idle.clone()
     }

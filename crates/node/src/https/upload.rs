@@ -13,10 +13,10 @@ use super::{
 use crate::base::metrics::{Proto, TrafficDirection};
 use godwit_core::{Block, Chain, Kind, Version};
 use godwit_store::{
-    Checks, Error, Origin, RemoteOptions, Result, Sink, SinkExt, Store, Take, Whole, Write,
-    WriteMode,
+    BlockWriter, Checks, Error, Expected, Origin, RemoteOptions, Result, Sink, SinkExt, Store,
+    Write, WriteMode,
     channel::Cancel,
-    door::{Door, Gathered, words::Said},
+    door::{Door, Gathered, words::CallForm},
 };
 use godwit_trust::unguessable;
 use godwit_wire::door::{
@@ -512,7 +512,7 @@ struct Drawing<'a> {
     moved: &'a AtomicU64,
 }
 
-impl Take for Drawing<'_> {
+impl BlockWriter for Drawing<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.moved.fetch_add(block.bytes.len() as u64, Relaxed);
         self.sink.put(block)
@@ -554,7 +554,7 @@ pub(super) fn finish(asked: ClientCall<'_>, id: &str) {
         |AskPublish {
              path: Name(path),
              whole,
-         }| { Ok((close(&asked, id, &path)?, Whole::heard(whole))) },
+         }| { Ok((close(&asked, id, &path)?, Expected::heard(whole))) },
     );
     let ((upload, sink), whole) = match taken {
         Ok(taken) => taken,

@@ -8,7 +8,8 @@ use super::{
 };
 use godwit_core::Digest;
 use godwit_store::{
-    Error, Finished, Given, Result, SMALL_BYTES, StoreExt, Verified, WriteMode, door::words::Said,
+    Error, Finished, Result, SMALL_BYTES, SmallWrite, StoreExt, Verified, WriteMode,
+    door::words::CallForm,
 };
 use godwit_wire::Refusal;
 use godwit_wire::door::{
@@ -136,7 +137,7 @@ struct PackReader<'a> {
 
 impl PackReader<'_> {
     /// Returns the next file that may be written.
-    fn next(&mut self, verdicts: &mut Verdicts) -> Option<Given> {
+    fn next(&mut self, verdicts: &mut Verdicts) -> Option<SmallWrite> {
         while self.is_cut.is_none() {
             let next = self.next_whole(verdicts.lines.len());
             match next.map(|whole| whole.map(PartialFile::given)) {
@@ -223,7 +224,7 @@ impl PartialFile {
     }
 
     /// Returns the file, and how it was verified.
-    fn given(self) -> Result<(Given, Verified)> {
+    fn given(self) -> Result<(SmallWrite, Verified)> {
         let path = self.head.path.0;
         let mut verified = Verified::SizeOnly;
         if let Some(call::Text(said)) = &self.head.digest {
@@ -233,7 +234,7 @@ impl PartialFile {
             }
             verified = Verified::By(said.algorithm());
         }
-        let given = Given {
+        let given = SmallWrite {
             path,
             bytes: self.bytes,
             how: WriteMode::heard(self.head.how),

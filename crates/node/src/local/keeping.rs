@@ -17,7 +17,7 @@ use godwit_core::Url;
 use godwit_depot::{Depot, Who};
 use godwit_local::Refusal;
 use godwit_store::channel::Cancel;
-use godwit_trust::Home;
+use godwit_trust::PeersDir;
 use godwit_wire::local::response;
 use parking_lot::Mutex;
 use std::{
@@ -39,7 +39,7 @@ pub(crate) struct DepotState {
     /// Files already tagged for a job, so that a second opening writes nothing.
     pub(crate) kept: Mutex<HashSet<(String, Url, String)>>,
     /// The node's own credential and peers.
-    pub(crate) home: Option<Home>,
+    pub(crate) home: Option<PeersDir>,
     /// Which hop leads where.
     pub(crate) routes: Routes,
     /// Names that are locked beyond the connection of who locked them.
@@ -76,7 +76,7 @@ impl DepotState {
     pub(crate) fn new(
         depot: Arc<Depot>,
         (connect, cancel): (godwit_depot::Connect, Cancel),
-        (home, routes): (Option<Home>, Routes),
+        (home, routes): (Option<PeersDir>, Routes),
         bounds: NodeFacts,
     ) -> Arc<Self> {
         Arc::new(Self {

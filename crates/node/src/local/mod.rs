@@ -34,7 +34,7 @@ use alerts::AlertThread;
 pub(crate) use asks::serve::{ServedNode, StartNode};
 use godwit_depot::{Connect, Depot, Rules};
 use godwit_local::{Kind, NodePlace, Refusal};
-use godwit_trust::Home;
+use godwit_trust::PeersDir;
 use keeping::{DepotState, NodeFacts};
 use server::LocalNode;
 use socket::settle;
@@ -112,7 +112,7 @@ impl From<Refusal> for LocalError {
 /// the nodes that programs ask for; `ready` is called once it listens.
 pub(crate) fn run(
     rules: LocalRules,
-    home: Option<Home>,
+    home: Option<PeersDir>,
     serve: StartNode,
     ready: impl FnOnce(),
 ) -> Result<(), LocalError> {

@@ -9,11 +9,11 @@ use crate::{
     shared::NodeState,
 };
 use godwit_core::Url;
-use godwit_store::door::{Failed, Sent, Tls};
+use godwit_store::door::{RequestBody, Tls, TlsFailure};
 use godwit_sys::{source_ip, why};
 use godwit_trust::{
     Authorities, Credential, Peer,
-    door::{self, Fingerprint, Wanted},
+    door::{self, Fingerprint, WantedHost},
 };
 use godwit_wire::door::{
     ROOT,
@@ -289,14 +289,14 @@ impl UplinkNode {
             .and_then(|url| Some((url.host()?.to_resolve(), url.port()?)));
         let (host, port) = place.ok_or("that is no address of a node")?;
         let socket = self.connect(&host, port).await?;
-        let wanted = Wanted::Key(peer.key);
+        let wanted = WantedHost::Key(peer.key);
         let ssl = door::visit(ours, &wanted, &host).map_err(|error| error.to_string())?;
         let tls = Tls::begin(ssl, socket)
             .await
             .map_err(|failed| match failed {
-                Failed::Io(cause) => why(&cause),
-                Failed::Said(error) => error.to_string(),
-                Failed::Elsewhere => "the node that answers there has another key".into(),
+                TlsFailure::Io(cause) => why(&cause),
+                TlsFailure::Said(error) => error.to_string(),
+                TlsFailure::Elsewhere => "the node that answers there has another key".into(),
             })?;
         let met = door::met(tls.ssl(), &wanted, &Authorities::none(), ours);
         met.map_err(|error| error.to_string())?;
@@ -310,7 +310,7 @@ impl UplinkNode {
             .header(USER_AGENT, Speaker::ours().to_string())
             .header(CONNECTION, "upgrade")
             .header(UPGRADE, park::UPGRADE)
-            .body(Sent::whole(Bytes::new()))
+            .body(RequestBody::whole(Bytes::new()))
             .map_err(|error| error.to_string())?;
         let answer = sender.send_request(request).await.map_err(lost)?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {

@@ -19,7 +19,7 @@ use crate::{
 use godwit_catalog::Refusal;
 use godwit_store::channel::Cancel;
 use godwit_sys::{listen_deep, raise_open_files, wait_readable};
-use godwit_trust::Home;
+use godwit_trust::PeersDir;
 use std::{
     fs::File,
     io::{self, Write},
@@ -221,7 +221,7 @@ impl Node {
                             tracing::warn!(%export, %error, "cannot look for old partials");
                         }
                     }
-                    if let Some(Err(error)) = shared.trust.home().map(Home::drop_unneeded) {
+                    if let Some(Err(error)) = shared.trust.home().map(PeersDir::drop_unneeded) {
                         tracing::warn!(%error, "cannot look for old keys and invites");
                     }
                     let _ = wait_readable([stop.draining()], every);

@@ -5,7 +5,7 @@ pub(crate) mod workplace;
 
 use godwit_core::{Algorithm, Kind};
 use godwit_store::{Dir, Opener, Store as _, Transit as _};
-use godwit_sys::{Bounds, Made, Program, why};
+use godwit_sys::{Program, ProgramLimits, ProgramOutput, why};
 use godwit_wire::door::{
     call::{Bytes, Line, Name, Refusal, Text},
     run::{AskRun, IN, OUT, Word},
@@ -136,7 +136,7 @@ pub(crate) fn program(
         command: ask.program.iter().map(word).collect(),
         directory: place.path().into(),
         variables: environment(ask)?,
-        bounds: Bounds {
+        bounds: ProgramLimits {
             cpu_seconds: u64::MAX,
             memory_bytes: u64::MAX,
             open_files: OPEN_FILES_MAX,
@@ -211,7 +211,7 @@ fn follow(
     loop {
         let made = running.read(&mut buffer, stop, Instant::now() + BEAT);
         match made.map_err(|cause| other(&cause))? {
-            Made::Bytes(count) => {
+            ProgramOutput::Bytes(count) => {
                 if let Some(printed) = &mut printed {
                     let written = printed.write_all(&buffer[..count]);
                     written.map_err(|cause| other(&cause))?;
@@ -219,15 +219,15 @@ fn follow(
                     tell(Line::Out(whole))?;
                 }
             }
-            Made::Words(said) => {
+            ProgramOutput::Words(said) => {
                 if let Some(whole) = words.add(&said) {
                     tell(Line::Words(whole))?;
                 }
             }
             // A beat fails once the client is gone.
-            Made::Late => tell(Line::Beat(0))?,
-            Made::Stopped => return Err(stops()),
-            Made::Ended(status) => {
+            ProgramOutput::Late => tell(Line::Beat(0))?,
+            ProgramOutput::Stopped => return Err(stops()),
+            ProgramOutput::Ended(status) => {
                 for (held, line) in [(words, Line::Words as fn(Bytes) -> Line), (out, Line::Out)] {
                     if held.0.is_empty() {
                         continue;

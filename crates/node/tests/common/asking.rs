@@ -1,9 +1,9 @@
 //! A client of a door that may send any request: plain HTTP under TLS.
 
-use godwit_store::door::Sent;
+use godwit_store::door::RequestBody;
 use godwit_trust::{
     Credential, Expect,
-    door::{self, Fingerprint, Wanted},
+    door::{self, Fingerprint, WantedHost},
 };
 use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
@@ -64,7 +64,7 @@ impl Asking {
     }
 
     fn connect(&self) -> SslStream<tokio::net::TcpStream> {
-        let wanted = Wanted::Vouched(Expect::Host("localhost".into()));
+        let wanted = WantedHost::Vouched(Expect::Host("localhost".into()));
         let ssl = door::visit(&self.credential, &wanted, "localhost").unwrap();
         self.runtime.block_on(async {
             let socket = tokio::net::TcpStream::connect(self.at).await.unwrap();
@@ -97,7 +97,7 @@ impl Asking {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Sent::whole(body)).unwrap();
+        let request = request.body(RequestBody::whole(body)).unwrap();
         self.runtime.block_on(async {
             let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
             tokio::spawn(connection);

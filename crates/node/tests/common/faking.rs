@@ -3,7 +3,7 @@
 use godwit_store::{
     RemoteOptions,
     channel::Cancel,
-    door::{Door, Sent},
+    door::{Door, RequestBody},
 };
 use godwit_trust::{
     Credential, Peer,
@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_openssl::SslStream;
 
 /// Returns the answer to a target and a body.
-pub type Answers = dyn Fn(&str, Vec<u8>) -> Response<Sent> + Send + Sync;
+pub type Answers = dyn Fn(&str, Vec<u8>) -> Response<RequestBody> + Send + Sync;
 
 pub struct Fake {
     at: SocketAddr,
@@ -73,7 +73,7 @@ impl Fake {
 async fn answer(
     answers: Arc<Answers>,
     request: Request<Incoming>,
-) -> Result<Response<Sent>, Infallible> {
+) -> Result<Response<RequestBody>, Infallible> {
     let (head, mut body) = request.into_parts();
     let mut asked = Vec::new();
     loop {

@@ -2,7 +2,7 @@
 
 use super::{Scratch, Served};
 use godwit_core::Url;
-use godwit_store::{RemoteOptions, Trust, channel::Cancel, door::Door};
+use godwit_store::{RemoteOptions, TrustOptions, channel::Cancel, door::Door};
 use godwit_trust::{
     Authorities, Credential, KeyKind,
     lab::{Ca, Issue, write_pair},
@@ -74,10 +74,10 @@ impl Lab {
     ) -> Door {
         let url: Url = format!("godwit://localhost:{port}/").parse().unwrap();
         let mut options = RemoteOptions {
-            trust: Trust {
+            trust: TrustOptions {
                 credential: Some(credential),
                 authorities: Some(Authorities::in_dir(&self.ca.certificates()).unwrap()),
-                ..Trust::default()
+                ..TrustOptions::default()
             },
             ..RemoteOptions::new(Cancel::new().unwrap())
         };

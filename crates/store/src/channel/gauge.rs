@@ -1,7 +1,7 @@
 //! Looks at the connections of a transfer while others write to them.
 
-use super::link::Link;
-use crate::{Seen, Width};
+use super::link::DataLink;
+use crate::{Measurements, Width};
 use godwit_sys::{Traffic, traffic};
 use std::{
     net::TcpStream,
@@ -20,11 +20,11 @@ pub struct Gauge {
 
 impl Gauge {
     /// Leaves out connections whose measurements cannot be read.
-    pub(super) fn new<'a>(width: Arc<Width>, links: impl Iterator<Item = &'a Link>) -> Self {
+    pub(super) fn new<'a>(width: Arc<Width>, links: impl Iterator<Item = &'a DataLink>) -> Self {
         Self {
             began: Instant::now(),
             streams: match width.is_tuned() {
-                true => links.filter_map(Link::eye).collect(),
+                true => links.filter_map(DataLink::try_clone).collect(),
                 false => Vec::new(),
             },
             width,
@@ -47,14 +47,14 @@ impl Gauge {
 }
 
 /// The connections in use are the last ones: a sender takes them from the end.
-fn sum(all: &[Traffic], in_use: usize, at: Duration) -> Seen {
+fn sum(all: &[Traffic], in_use: usize, at: Duration) -> Measurements {
     let used = &all[all.len().saturating_sub(in_use)..];
     let known = || {
         used.iter()
             .filter(|one| one.round_trip_min > Duration::ZERO)
     };
     let turns: Duration = known().map(|one| one.round_trip).sum();
-    Seen {
+    Measurements {
         at,
         bytes: all.iter().map(|one| one.delivered_bytes).sum(),
         segments: all.iter().map(|one| one.segments).sum(),

@@ -1,6 +1,6 @@
 //! One data connection.
 
-use super::safety::{LastWord, Safety, Shield, Side, host_of};
+use super::safety::{LastWord, LinkShield, LinkSide, Safety, host_of};
 use crate::{
     Error, LocalFile, Result,
     watch::{Patience, TICK},
@@ -18,33 +18,37 @@ use std::{
 
 /// A connected data socket, with the bytes read ahead and the bytes not yet written.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct DataLink {
     stream: TcpStream,
-    shield: Shield,
+    shield: LinkShield,
     ahead: Vec<u8>,
     start: usize,
     end: usize,
     /// No bytes follow those that were read ahead.
     has_ended: bool,
-    behind: Vec<u8>,
+    queued: Vec<u8>,
 }
 
-impl Link {
+impl DataLink {
     /// With `safety`, the peer proves its identity before the first byte in either direction.
-    pub(super) fn new(stream: TcpStream, safety: Option<Safety>, side: Side) -> io::Result<Self> {
+    pub(super) fn new(
+        stream: TcpStream,
+        safety: Option<Safety>,
+        side: LinkSide,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         retry_often(stream.as_fd());
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(TICK))?;
         Ok(Self {
-            shield: Shield::new(safety, side, &stream)?,
+            shield: LinkShield::new(safety, side, &stream)?,
             stream,
             ahead: Vec::new(),
             start: 0,
             end: 0,
             has_ended: false,
-            behind: Vec::new(),
+            queued: Vec::new(),
         })
     }
 
@@ -54,7 +58,7 @@ impl Link {
     }
 
     /// Returns a second handle, to look at it while it is written to.
-    pub(super) fn eye(&self) -> Option<TcpStream> {
+    pub(super) fn try_clone(&self) -> Option<TcpStream> {
         self.stream.try_clone().ok()
     }
 
@@ -64,30 +68,30 @@ impl Link {
     }
 
     /// Runs the proof, if one is due.
-    pub(super) fn greet(&mut self, patience: &mut Patience<'_>) -> Result<()> {
-        if let Shield::Due(due) = &mut self.shield {
+    pub(super) fn finish_handshake(&mut self, patience: &mut Patience<'_>) -> Result<()> {
+        if let LinkShield::Due(due) = &mut self.shield {
             self.shield = due.prove(&self.stream, patience)?;
         }
         Ok(())
     }
 
     /// Returns the side of a proof that is due; `None`: none is.
-    pub(super) fn due(&self) -> Option<Side> {
+    pub(super) fn due_side(&self) -> Option<LinkSide> {
         match &self.shield {
-            Shield::Due(due) => Some(due.side),
+            LinkShield::Due(due) => Some(due.side),
             _ => None,
         }
     }
 
     /// Tells whether something is being proved without us.
-    pub(super) fn may_refuse(&self) -> bool {
-        matches!(&self.shield, Shield::Due(due) if due.goes_on_alone())
+    pub(super) fn is_proving_in_thread(&self) -> bool {
+        matches!(&self.shield, LinkShield::Due(due) if due.runs_in_thread())
     }
 
     /// Returns the error that refuses the peer, if the proof has failed by now.
     pub(super) fn refusal(&mut self) -> Option<Error> {
         match &mut self.shield {
-            Shield::Due(due) => due.refusal(),
+            LinkShield::Due(due) => due.refusal(),
             _ => None,
         }
     }
@@ -117,8 +121,8 @@ impl Link {
         if self.has_ended {
             return Ok(false);
         }
-        self.greet(patience)?;
-        self.settle(need);
+        self.finish_handshake(patience)?;
+        self.align_buffer(need);
         let limit = (self.start + need + HEADER_BYTES)
             .max(self.start + SMALL)
             .min(self.ahead.len());
@@ -129,7 +133,9 @@ impl Link {
                     self.end += came;
                     patience.went_on();
                 }
-                Err(error) if again(&error) => patience.waited(&self.host(), "receiving data")?,
+                Err(error) if is_retryable(&error) => {
+                    patience.waited(&self.host(), "receiving data")?
+                }
                 Err(cause) => return Err(self.lost("receiving data", cause)),
             }
         }
@@ -139,10 +145,10 @@ impl Link {
     /// Reads ahead until `deadline`, or until `bytes_max` are there. Tells whether the connection has ended. A
     /// protected connection is not examined.
     pub(super) fn ends_before(&mut self, deadline: Instant, bytes_max: usize) -> Result<bool> {
-        if !matches!(self.shield, Shield::Clear) {
+        if !matches!(self.shield, LinkShield::Clear) {
             return Ok(false);
         }
-        self.settle(bytes_max);
+        self.align_buffer(bytes_max);
         let limit = self.start + bytes_max;
         while self.end < limit {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -155,7 +161,7 @@ impl Link {
                     return Ok(true);
                 }
                 Ok(came) => self.end += came,
-                Err(error) if again(&error) => {}
+                Err(error) if is_retryable(&error) => {}
                 Err(cause) => return Err(self.lost("receiving data", cause)),
             }
         }
@@ -165,13 +171,13 @@ impl Link {
     fn read_into(&mut self, limit: usize) -> io::Result<usize> {
         let room = &mut self.ahead[self.end..limit];
         match &mut self.shield {
-            Shield::Guarded(guarded) => guarded.read(&self.stream, room),
+            LinkShield::Guarded(guarded) => guarded.read(&self.stream, room),
             _ => (&self.stream).read(room),
         }
     }
 
     /// Moves the bytes read ahead, so that the payload behind one header is aligned to a page.
-    fn settle(&mut self, need: usize) {
+    fn align_buffer(&mut self, need: usize) {
         let left = self.end - self.start;
         let room = 2 * PAGE + need.max(SMALL) + HEADER_BYTES;
         if self.ahead.len() < room {
@@ -187,8 +193,12 @@ impl Link {
     }
 
     /// Waits until something can be read here, or `over` is raised.
-    pub(super) fn wait(&self, over: BorrowedFd<'_>, patience: &mut Patience<'_>) -> Result<Waited> {
-        if let Shield::Guarded(guarded) = &self.shield
+    pub(super) fn wait_for_data(
+        &self,
+        over: BorrowedFd<'_>,
+        patience: &mut Patience<'_>,
+    ) -> Result<Waited> {
+        if let LinkShield::Guarded(guarded) = &self.shield
             && guarded.has_more()
         {
             return Ok(Waited::Data);
@@ -228,9 +238,9 @@ impl Link {
                     &payload[sent - header.len()..],
                 )
             };
-            sent += self.wrote(result, patience)?;
+            sent += self.check_sent(result, patience)?;
         }
-        self.pour(patience)
+        self.flush_protection(patience)
     }
 
     /// Writes a header and a payload that lies in a file; `buffer` has room for it.
@@ -249,7 +259,7 @@ impl Link {
         let mut sent = 0;
         while sent < header.len() {
             let result = self.send_ahead(&header[sent..]);
-            sent += self.wrote(result, patience)?;
+            sent += self.check_sent(result, patience)?;
         }
         let mut next = range.start;
         while next < range.end {
@@ -260,7 +270,7 @@ impl Link {
                     lying.fill(next, rest)?;
                     return self.write(&[], rest, patience);
                 }
-                result => next += self.wrote(result, patience)? as u64,
+                result => next += self.check_sent(result, patience)? as u64,
             }
         }
         Ok(())
@@ -270,8 +280,8 @@ impl Link {
     pub(super) fn queue(&mut self, bytes: &[&[u8]], patience: &mut Patience<'_>) -> Result<()> {
         bytes
             .iter()
-            .for_each(|part| self.behind.extend_from_slice(part));
-        if self.behind.len() >= QUEUE_MAX {
+            .for_each(|part| self.queued.extend_from_slice(part));
+        if self.queued.len() >= QUEUE_MAX {
             self.flush(patience)
         } else {
             Ok(())
@@ -280,37 +290,37 @@ impl Link {
 
     /// Writes the queued bytes.
     pub(super) fn flush(&mut self, patience: &mut Patience<'_>) -> Result<()> {
-        self.greet(patience)?;
+        self.finish_handshake(patience)?;
         let mut sent = 0;
-        while sent < self.behind.len() {
-            let result = Self::write_some(&self.stream, &mut self.shield, &self.behind[sent..]);
-            sent += self.wrote(result, patience)?;
+        while sent < self.queued.len() {
+            let result = Self::write_some(&self.stream, &mut self.shield, &self.queued[sent..]);
+            sent += self.check_sent(result, patience)?;
         }
-        self.behind.clear();
-        self.pour(patience)
+        self.queued.clear();
+        self.flush_protection(patience)
     }
 
     /// Sends the bytes that the protection still holds.
-    fn pour(&mut self, patience: &mut Patience<'_>) -> Result<()> {
-        while let Shield::Guarded(guarded) = &mut self.shield {
+    fn flush_protection(&mut self, patience: &mut Patience<'_>) -> Result<()> {
+        while let LinkShield::Guarded(guarded) = &mut self.shield {
             match guarded.push(&self.stream) {
                 Ok(()) => break,
-                result => self.wrote(result.map(|()| 0), patience).map(drop)?,
+                result => self.check_sent(result.map(|()| 0), patience).map(drop)?,
             }
         }
         Ok(())
     }
 
-    fn write_some(stream: &TcpStream, shield: &mut Shield, bytes: &[u8]) -> io::Result<usize> {
+    fn write_some(stream: &TcpStream, shield: &mut LinkShield, bytes: &[u8]) -> io::Result<usize> {
         match shield {
-            Shield::Guarded(guarded) => guarded.write(stream, [bytes, &[]]),
+            LinkShield::Guarded(guarded) => guarded.write(stream, [bytes, &[]]),
             _ => (&*stream).write(bytes),
         }
     }
 
     fn write_both(&mut self, first: &[u8], then: &[u8]) -> io::Result<usize> {
         match &mut self.shield {
-            Shield::Guarded(guarded) => guarded.write(&self.stream, [first, then]),
+            LinkShield::Guarded(guarded) => guarded.write(&self.stream, [first, then]),
             _ => {
                 let parts = [IoSlice::new(first), IoSlice::new(then)];
                 (&self.stream).write_vectored(&parts)
@@ -320,19 +330,19 @@ impl Link {
 
     fn send_ahead(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.shield {
-            Shield::Guarded(guarded) => guarded.write(&self.stream, [bytes, &[]]),
+            LinkShield::Guarded(guarded) => guarded.write(&self.stream, [bytes, &[]]),
             _ => send_ahead(&self.stream, bytes),
         }
     }
 
     fn send_file(&self, file: &File, range: Range<u64>) -> io::Result<usize> {
         match &self.shield {
-            Shield::Guarded(_) => Err(io::ErrorKind::Unsupported.into()),
+            LinkShield::Guarded(_) => Err(io::ErrorKind::Unsupported.into()),
             _ => send_file(&self.stream, file, range),
         }
     }
 
-    fn wrote(&self, result: io::Result<usize>, patience: &mut Patience<'_>) -> Result<usize> {
+    fn check_sent(&self, result: io::Result<usize>, patience: &mut Patience<'_>) -> Result<usize> {
         let during = "sending data";
         match result {
             Ok(0) => Err(self.lost(during, io::ErrorKind::WriteZero.into())),
@@ -340,7 +350,7 @@ impl Link {
                 patience.went_on();
                 Ok(sent)
             }
-            Err(error) if again(&error) => patience.waited(&self.host(), during).map(|()| 0),
+            Err(error) if is_retryable(&error) => patience.waited(&self.host(), during).map(|()| 0),
             Err(cause) => Err(self.lost(during, cause)),
         }
     }
@@ -348,53 +358,53 @@ impl Link {
     /// Announces that no more bytes follow; in stream mode this is the end of the file.
     pub(super) fn end(&mut self, patience: &mut Patience<'_>) -> Result<()> {
         self.flush(patience)?;
-        if let Shield::Guarded(guarded) = &mut self.shield {
+        if let LinkShield::Guarded(guarded) = &mut self.shield {
             let ended = guarded.end();
             ended.map_err(|cause| self.lost("ending the data", cause))?;
-            self.pour(patience)?;
+            self.flush_protection(patience)?;
         }
         let ended = self.stream.shutdown(Shutdown::Write);
         ended.map_err(|cause| self.lost("ending the data", cause))?;
-        if let Shield::Guarded(guarded) = &mut self.shield {
+        if let LinkShield::Guarded(guarded) = &mut self.shield {
             guarded.linger(&self.stream, patience);
         }
         Ok(())
     }
 
     /// Returns the word that protection has for an end, if the connection ended without it.
-    pub(super) fn lacks(&self) -> Option<LastWord> {
+    pub(super) fn missing_last_word(&self) -> Option<LastWord> {
         match &self.shield {
-            Shield::Guarded(guarded) => guarded.lacks(),
+            LinkShield::Guarded(guarded) => guarded.missing_last_word(),
             _ => None,
         }
     }
 
     /// Has the peer see a broken connection once this one is closed.
-    pub(super) fn reset(&self) {
+    pub(super) fn reset_on_close(&self) {
         // Then it sees an end before the end was announced; only stream mode cannot tell.
         let _ = godwit_sys::reset_when_closed(self.stream.as_fd());
     }
 
     /// Gives back the memory that only a transfer needs.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_buffers(&mut self) {
         if self.start == self.end && self.ahead.len() > SMALL + PAGE {
             (self.start, self.end, self.ahead) = (0, 0, Vec::new());
         }
-        if let Shield::Guarded(guarded) = &mut self.shield {
-            guarded.rest();
+        if let LinkShield::Guarded(guarded) = &mut self.shield {
+            guarded.release_buffers();
         }
     }
 
     /// Tells whether the peer has closed the connection. Bytes that it sent ahead for the next transfer are kept.
     pub(super) fn is_stale(&mut self) -> bool {
-        if !self.ahead().is_empty() || self.due().is_some() {
+        if !self.ahead().is_empty() || self.due_side().is_some() {
             return false;
         }
         match wait_readable([self.stream.as_fd()], Duration::ZERO) {
             Ok([false]) => false,
             // Only inside of the protection it is seen whether this is a goodbye.
-            Ok([true]) if matches!(self.shield, Shield::Guarded(_)) => {
-                self.settle(1);
+            Ok([true]) if matches!(self.shield, LinkShield::Guarded(_)) => {
+                self.align_buffer(1);
                 let came = self.read_into(self.end + SMALL);
                 self.end += came.as_ref().map_or(0, |&count| count);
                 !matches!(came, Ok(1..))
@@ -405,16 +415,16 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for DataLink {
     /// A proof in a thread of its own must end with the connection.
     fn drop(&mut self) {
-        if let Shield::Due(_) = self.shield {
+        if let LinkShield::Due(_) = self.shield {
             let _ = self.stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-impl AsFd for Link {
+impl AsFd for DataLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -428,7 +438,7 @@ pub(super) enum Waited {
     Over,
 }
 
-pub(super) fn again(error: &io::Error) -> bool {
+pub(super) fn is_retryable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted

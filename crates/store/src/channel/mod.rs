@@ -17,16 +17,16 @@ pub use crate::watch::{Cancel, Watch};
 pub use gauge::Gauge;
 pub use godwit_wire::command::TransferMode;
 pub use receive::Received;
-pub use safety::{LastWord, Part, Safety, Tls};
+pub use safety::{LastWord, Safety, Tls, TlsPart};
 pub(crate) use send::look;
-pub use send::{Sending, Sent};
+pub use send::{FileSending, SendReport};
 
 use crate::{Error, Limit, Result, Width};
 use awaited::Awaited;
 use godwit_core::Extents;
 use godwit_sys::{wait_any, wait_readable};
-use link::Link;
-use safety::Side;
+use link::DataLink;
+use safety::LinkSide;
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
@@ -38,7 +38,7 @@ use std::{
 
 /// Whether `open` had to make a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Opened {
+pub enum ConnectionUse {
     /// A new connection: servers reply 150.
     New,
     /// A connection left by the transfer before: servers reply 125.
@@ -47,22 +47,22 @@ pub enum Opened {
 
 /// The data connections of one session.
 #[derive(Debug)]
-pub struct Channel {
-    reach: Reach,
+pub struct DataChannel {
+    reach: LinkSource,
     links: Vec<Stripe>,
-    coming: Option<Coming>,
+    coming: Option<AwaitedLinks>,
     /// How many ends of data are announced where we send; `None`: our own.
     ends: Option<u64>,
 }
 
 /// A connection that is waited for elsewhere.
 #[derive(Debug)]
-struct Coming {
-    links: Awaited<Vec<Link>>,
+struct AwaitedLinks {
+    links: Awaited<Vec<DataLink>>,
     cancel: Cancel,
 }
 
-impl Drop for Coming {
+impl Drop for AwaitedLinks {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
@@ -70,8 +70,8 @@ impl Drop for Coming {
 
 /// How further connections are had.
 #[derive(Debug)]
-struct Reach {
-    way: Way,
+struct LinkSource {
+    way: LinkWay,
     /// `None`: the kernel tunes.
     buffer_bytes: Option<u32>,
     /// `None`: nothing is proved, and bytes go in clear.
@@ -79,19 +79,19 @@ struct Reach {
 }
 
 #[derive(Debug)]
-enum Way {
-    Listen(Door),
+enum LinkWay {
+    Listen(DataListener),
     Connect(Vec<SocketAddr>),
 }
 
 /// A listener, and the addresses that may connect.
 #[derive(Debug)]
-struct Door {
+struct DataListener {
     listener: TcpListener,
     only: Option<IpAddr>,
 }
 
-impl Door {
+impl DataListener {
     /// Accepts the next connection from an allowed address; others are closed.
     fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
@@ -104,7 +104,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for DataListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -113,11 +113,11 @@ impl AsFd for Door {
 /// A connection, and to which of several striped addresses it leads.
 #[derive(Debug)]
 struct Stripe {
-    link: Link,
+    link: DataLink,
     index: usize,
 }
 
-impl Channel {
+impl DataChannel {
     /// Listens on `ip`, on a free port, or on the first free one of `ports`.
     pub fn listen(ip: IpAddr, ports: Option<RangeInclusive<u16>>) -> Result<(Self, SocketAddr)> {
         let listener = bind(ip, ports).and_then(|listener| {
@@ -131,7 +131,7 @@ impl Channel {
         match listener {
             Ok((listener, address)) => Ok((
                 Self {
-                    reach: Reach::by(Way::Listen(Door {
+                    reach: LinkSource::by(LinkWay::Listen(DataListener {
                         listener,
                         only: None,
                     })),
@@ -148,7 +148,7 @@ impl Channel {
     /// Will connect to these addresses: one, or one for each stripe.
     pub fn connect(to: Vec<SocketAddr>) -> Self {
         Self {
-            reach: Reach::by(Way::Connect(to)),
+            reach: LinkSource::by(LinkWay::Connect(to)),
             links: Vec::new(),
             coming: None,
             ends: None,
@@ -163,7 +163,7 @@ impl Channel {
 
     /// Takes connections of this address only.
     pub fn accept_only(&mut self, from: IpAddr) {
-        if let Way::Listen(door) = &mut self.reach.way {
+        if let LinkWay::Listen(door) = &mut self.reach.way {
             door.only = Some(from);
         }
     }
@@ -176,7 +176,7 @@ impl Channel {
     /// Waits in a thread for the first connection, if it needs a proof: a server that connects sends no reply before
     /// the end of the proof.
     pub fn await_proof(&mut self) -> Result<()> {
-        let Way::Listen(door) = &self.reach.way else {
+        let LinkWay::Listen(door) = &self.reach.way else {
             return Ok(());
         };
         if !self.reach.proves_peer() {
@@ -185,8 +185,8 @@ impl Channel {
         let cancel = Cancel::new().map_err(lost)?;
         let watch = Watch::over(cancel.clone(), ALONE_MAX);
         let listener = door.listener.try_clone().map_err(lost)?;
-        let reach = Reach {
-            way: Way::Listen(Door {
+        let reach = LinkSource {
+            way: LinkWay::Listen(DataListener {
                 listener,
                 only: door.only,
             }),
@@ -194,10 +194,10 @@ impl Channel {
             ..self.reach
         };
         let links = Awaited::begin(move || match &reach.way {
-            Way::Listen(door) => reach.accept_proved(door, &watch),
-            Way::Connect(_) => Ok(Vec::new()),
+            LinkWay::Listen(door) => reach.accept_proved(door, &watch),
+            LinkWay::Connect(_) => Ok(Vec::new()),
         });
-        self.coming = Some(Coming {
+        self.coming = Some(AwaitedLinks {
             links: links.map_err(lost)?,
             cancel,
         });
@@ -239,16 +239,16 @@ impl Channel {
     ///
     /// The connecting side makes `streams` connections, or more if some stripe would lack one. The listening side
     /// waits for one, and accepts all that have arrived: a client that lets the server send opens all before it asks.
-    pub fn open(&mut self, streams: usize, watch: &Watch) -> Result<Opened> {
+    pub fn open(&mut self, streams: usize, watch: &Watch) -> Result<ConnectionUse> {
         if self.is_warm() {
-            return Ok(Opened::Reused);
+            return Ok(ConnectionUse::Reused);
         }
         self.reach.check_dates()?;
         self.collect(watch)?;
         let streams = match &self.reach.way {
-            Way::Listen(_) => 1,
+            LinkWay::Listen(_) => 1,
             // As many to each.
-            Way::Connect(to) => streams.max(1).next_multiple_of(to.len().max(1)),
+            LinkWay::Connect(to) => streams.max(1).next_multiple_of(to.len().max(1)),
         };
         if self.links.is_empty() {
             self.links = match streams {
@@ -259,13 +259,13 @@ impl Channel {
         while let Some(stripe) = self.reach.pending() {
             self.links.push(stripe);
         }
-        Ok(Opened::New)
+        Ok(ConnectionUse::New)
     }
 
-    /// Tells whether a proof runs in a thread, so that [`Channel::refusal`] may return an error later.
-    pub(crate) fn may_refuse(&self) -> bool {
+    /// Tells whether a proof runs in a thread, so that [`DataChannel::refusal`] may return an error later.
+    pub(crate) fn is_proving_in_thread(&self) -> bool {
         let mut links = self.links.iter();
-        self.coming.is_some() || links.any(|stripe| stripe.link.may_refuse())
+        self.coming.is_some() || links.any(|stripe| stripe.link.is_proving_in_thread())
     }
 
     /// Returns the error that refuses the peer of a connection, if the proof has failed by now: waiting is then in
@@ -281,7 +281,7 @@ impl Channel {
 
     /// Tells whether an accepted connection has not proved its identity.
     pub fn may_have_strangers(&self) -> bool {
-        let is_due = |stripe: &Stripe| stripe.link.due() == Some(Side::Accepted);
+        let is_due = |stripe: &Stripe| stripe.link.due_side() == Some(LinkSide::Accepted);
         self.reach.proves_peer() && self.links.iter().any(is_due)
     }
 
@@ -294,7 +294,7 @@ impl Channel {
             self.links.truncate(1); // the first is that which proved it
             return Ok(());
         }
-        let is_due = |stripe: &Stripe| stripe.link.due() == Some(Side::Accepted);
+        let is_due = |stripe: &Stripe| stripe.link.due_side() == Some(LinkSide::Accepted);
         let all = std::mem::take(&mut self.links);
         let (due, mut proved): (Vec<_>, Vec<_>) = all.into_iter().partition(is_due);
         if !due.is_empty() {
@@ -316,7 +316,7 @@ impl Channel {
     }
 }
 
-impl Reach {
+impl LinkSource {
     /// Makes connections, all at the same time: far away, each takes a while.
     fn many(&self, streams: usize, watch: &Watch) -> Result<Vec<Stripe>> {
         thread::scope(|scope| {
@@ -345,7 +345,7 @@ impl Reach {
         self.safety.as_ref().is_some_and(Safety::proves_peer)
     }
 
-    fn by(way: Way) -> Self {
+    fn by(way: LinkWay) -> Self {
         Self {
             way,
             buffer_bytes: None,
@@ -357,7 +357,7 @@ impl Reach {
     /// with their identity unproved.
     fn next(&self, nth: usize, watch: &Watch) -> Result<Vec<Stripe>> {
         match &self.way {
-            Way::Listen(door) => {
+            LinkWay::Listen(door) => {
                 let links = match self.proves_peer() {
                     false => vec![self.accept(door, watch)?],
                     true => self.accept_proved(door, watch)?,
@@ -365,7 +365,7 @@ impl Reach {
                 let stripe = |link| Stripe { link, index: 0 };
                 Ok(links.into_iter().map(stripe).collect())
             }
-            Way::Connect(to) => {
+            LinkWay::Connect(to) => {
                 let index = nth % to.len().max(1);
                 let address = to.get(index).ok_or_else(|| {
                     Error::misbehaved("the peer", "no address for the data connection")
@@ -373,18 +373,18 @@ impl Reach {
                 watch.canceled().check()?;
                 let stream = godwit_sys::connect(*address, CONNECT_MAX)
                     .map_err(|cause| Error::unreachable(format!("data port {address}"), cause))?;
-                let link = self.link(stream, Side::Connected)?;
+                let link = self.link(stream, LinkSide::Connected)?;
                 Ok(vec![Stripe { link, index }])
             }
         }
     }
 
     /// Waits for a connection from any peer.
-    fn accept(&self, door: &Door, watch: &Watch) -> Result<Link> {
+    fn accept(&self, door: &DataListener, watch: &Watch) -> Result<DataLink> {
         let mut patience = watch.patience();
         loop {
             match door.accept() {
-                Ok((stream, _)) => return self.link(stream, Side::Accepted),
+                Ok((stream, _)) => return self.link(stream, LinkSide::Accepted),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(cause) => return Err(lost(cause)),
             }
@@ -398,23 +398,24 @@ impl Reach {
 
     /// Waits for a connection that proves the expected identity. Connections that send nothing, or prove nothing, do
     /// not disturb the wait. If no other arrives, the wait ends with the error of one of them.
-    fn accept_proved(&self, door: &Door, watch: &Watch) -> Result<Vec<Link>> {
+    fn accept_proved(&self, door: &DataListener, watch: &Watch) -> Result<Vec<DataLink>> {
         let mut patience = watch.patience();
         let brief = Watch::over(watch.canceled().clone(), patience.left().min(PROOF_MAX));
-        let (mut silent, mut refused): (Vec<Link>, Option<(Error, Instant)>) = (Vec::new(), None);
+        let (mut silent, mut refused): (Vec<DataLink>, Option<(Error, Instant)>) =
+            (Vec::new(), None);
         loop {
             while let Ok((stream, _)) = door.accept() {
-                silent.push(self.link(stream, Side::Accepted)?);
+                silent.push(self.link(stream, LinkSide::Accepted)?);
                 if silent.len() > SILENT_MAX {
                     silent.remove(0);
                 }
             }
             let mut fds = vec![door.as_fd(), patience.canceled()];
-            fds.extend(silent.iter().map(Link::as_fd));
+            fds.extend(silent.iter().map(DataLink::as_fd));
             let ready = wait_any(&fds, patience.next()).map_err(lost)?;
             if let Some(spoke) = ready[2..].iter().position(|&ready| ready) {
                 let mut link = silent.remove(spoke);
-                match link.greet(&mut brief.patience()) {
+                match link.finish_handshake(&mut brief.patience()) {
                     Ok(()) => {
                         silent.insert(0, link);
                         return Ok(silent);
@@ -433,18 +434,18 @@ impl Reach {
 
     /// Accepts a connection if one is waiting.
     fn pending(&self) -> Option<Stripe> {
-        let Way::Listen(listener) = &self.way else {
+        let LinkWay::Listen(listener) = &self.way else {
             return None;
         };
         let (stream, _) = listener.accept().ok()?;
         Some(Stripe {
-            link: self.link(stream, Side::Accepted).ok()?,
+            link: self.link(stream, LinkSide::Accepted).ok()?,
             index: 0,
         })
     }
 
-    fn link(&self, stream: TcpStream, side: Side) -> Result<Link> {
-        let link = Link::new(stream, self.safety.clone(), side).and_then(|link| {
+    fn link(&self, stream: TcpStream, side: LinkSide) -> Result<DataLink> {
+        let link = DataLink::new(stream, self.safety.clone(), side).and_then(|link| {
             if let Some(bytes) = self.buffer_bytes {
                 link.size_buffers(bytes)?;
             }
@@ -461,7 +462,7 @@ fn prove_all(mut silent: Vec<Stripe>, watch: &Watch) -> Result<Vec<Stripe>> {
         watch.canceled().clone(),
         watch.patience().left().min(PROOF_MAX),
     );
-    let prove = |mut stripe: Stripe| match stripe.link.greet(&mut brief.patience()) {
+    let prove = |mut stripe: Stripe| match stripe.link.finish_handshake(&mut brief.patience()) {
         Ok(()) => Some(stripe),
         Err(error) => {
             tracing::debug!(%error, "dismiss a stranger at a data port");

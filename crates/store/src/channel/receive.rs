@@ -1,12 +1,12 @@
 //! The receiving end.
 
 use super::{
-    Channel, Reach, Stripe, TransferMode, Watch, Way,
-    link::{Link, Waited},
+    DataChannel, LinkSource, LinkWay, Stripe, TransferMode, Watch,
+    link::{DataLink, Waited},
     others_max,
-    safety::{LastWord, Side},
+    safety::{LastWord, LinkSide},
 };
-use crate::{Error, Result, Take, watch::Patience};
+use crate::{BlockWriter, Error, Result, watch::Patience};
 use godwit_core::{Block, LEAF_BYTES};
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{
@@ -42,7 +42,7 @@ impl Received {
     }
 }
 
-impl Channel {
+impl DataChannel {
     /// Receives one file into `into`, until its end. Offsets of blocks count from `base`.
     ///
     /// In MODE E, connections that arrive meanwhile are accepted. A connection that never sends a proper block is a
@@ -51,7 +51,7 @@ impl Channel {
         &mut self,
         mode: TransferMode,
         base: u64,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
         watch: &Watch,
     ) -> Result<Received> {
         self.collect(watch)?;
@@ -68,7 +68,7 @@ impl Channel {
     }
 
     /// Tells whether the one connection of MODE S ends by `deadline` with at most `bytes_max`:
-    /// then [`Channel::receive`] does not wait for anything.
+    /// then [`DataChannel::receive`] does not wait for anything.
     pub fn ends_before(&mut self, deadline: Instant, bytes_max: usize) -> Result<bool> {
         match self.links.last_mut() {
             Some(stripe) if self.coming.is_none() => stripe.link.ends_before(deadline, bytes_max),
@@ -91,7 +91,9 @@ impl Channel {
             }
             let Stripe { link, index } = &mut self.links[nth];
             let index = *index;
-            if link.due() == Some(Side::Accepted) && link.greet(&mut patience).is_err() {
+            if link.due_side() == Some(LinkSide::Accepted)
+                && link.finish_handshake(&mut patience).is_err()
+            {
                 watch.canceled().check()?;
                 self.links.remove(nth); // a stranger
                 continue;
@@ -121,14 +123,19 @@ impl Channel {
         Ok(bytes)
     }
 
-    fn receive_blocks(&mut self, base: u64, into: &dyn Take, watch: &Watch) -> Result<Received> {
+    fn receive_blocks(
+        &mut self,
+        base: u64,
+        into: &dyn BlockWriter,
+        watch: &Watch,
+    ) -> Result<Received> {
         let failed = |cause| Error::lost("the peer", "starting to receive", cause);
         let round = Round {
             base,
             into,
             watch,
             over: Wake::new().map_err(failed)?,
-            state: Mutex::new(State::of(&self.reach.way)),
+            state: Mutex::new(RoundState::of(&self.reach.way)),
         };
         let links = std::mem::take(&mut self.links);
         let mut kept = if links.len() == 1 && !self.reach.has_pending() {
@@ -136,7 +143,8 @@ impl Channel {
         } else {
             round.many(links, &self.reach)
         }?;
-        kept.iter_mut().for_each(|stripe| stripe.link.rest());
+        kept.iter_mut()
+            .for_each(|stripe| stripe.link.release_buffers());
         self.links = kept;
         let state = round.state.lock();
         Ok(Received {
@@ -150,13 +158,13 @@ impl Channel {
 /// One transfer in MODE E.
 struct Round<'a> {
     base: u64,
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     watch: &'a Watch,
     over: Wake,
-    state: Mutex<State>,
+    state: Mutex<RoundState>,
 }
 
-struct State {
+struct RoundState {
     ends: AllEnds,
     bytes: u64,
     streams: u64,
@@ -166,8 +174,8 @@ struct State {
     kept: Vec<Stripe>,
 }
 
-impl State {
-    fn of(way: &Way) -> Self {
+impl RoundState {
+    fn of(way: &LinkWay) -> Self {
         Self {
             ends: AllEnds::of(way),
             bytes: 0,
@@ -184,10 +192,10 @@ impl State {
 struct AllEnds(Vec<StreamEnds>);
 
 impl AllEnds {
-    fn of(way: &Way) -> Self {
+    fn of(way: &LinkWay) -> Self {
         let count = match way {
-            Way::Listen(_) => 1,
-            Way::Connect(to) => to.len().max(1),
+            LinkWay::Listen(_) => 1,
+            LinkWay::Connect(to) => to.len().max(1),
         };
         Self(vec![StreamEnds::default(); count])
     }
@@ -220,7 +228,7 @@ enum Fate {
 
 impl Round<'_> {
     /// Receives on one connection in the calling thread, until another one arrives.
-    fn one(&self, mut links: Vec<Stripe>, reach: &Reach) -> Result<Vec<Stripe>> {
+    fn one(&self, mut links: Vec<Stripe>, reach: &LinkSource) -> Result<Vec<Stripe>> {
         let mut stripe = links.pop().expect("the caller has counted");
         match self.drain(&mut stripe, Some(reach))? {
             Fate::Ended if self.is_over() => Ok(vec![stripe]),
@@ -235,7 +243,7 @@ impl Round<'_> {
     }
 
     /// Receives on all connections at once, a thread each.
-    fn many(&self, links: Vec<Stripe>, reach: &Reach) -> Result<Vec<Stripe>> {
+    fn many(&self, links: Vec<Stripe>, reach: &LinkSource) -> Result<Vec<Stripe>> {
         thread::scope(|scope| {
             let start = |stripe: Stripe| {
                 thread::Builder::new()
@@ -258,15 +266,15 @@ impl Round<'_> {
     }
 
     /// Lets further connections in until the transfer is over.
-    fn admit(&self, reach: &Reach, start: &dyn Fn(Stripe) -> io::Result<()>) -> Result<()> {
+    fn admit(&self, reach: &LinkSource, start: &dyn Fn(Stripe) -> io::Result<()>) -> Result<()> {
         let mut patience = self.watch.patience();
         loop {
             if self.is_over() {
                 return Ok(());
             }
             let door = match &reach.way {
-                Way::Listen(listener) => listener.as_fd(),
-                Way::Connect(_) => self.over.as_fd(),
+                LinkWay::Listen(listener) => listener.as_fd(),
+                LinkWay::Connect(_) => self.over.as_fd(),
             };
             let fds = [self.over.as_fd(), door, patience.canceled()];
             let lost = |cause| Error::lost("the peer", "waiting for streams", cause);
@@ -305,12 +313,12 @@ impl Round<'_> {
     }
 
     /// Reads blocks from one connection until its part is over.
-    fn drain(&self, stripe: &mut Stripe, knocking: Option<&Reach>) -> Result<Fate> {
+    fn drain(&self, stripe: &mut Stripe, knocking: Option<&LinkSource>) -> Result<Fate> {
         let Stripe { link, index } = stripe;
         let mut patience = self.watch.patience();
         let mut spoke = false;
-        if link.due() == Some(Side::Connected) {
-            link.greet(&mut patience)?;
+        if link.due_side() == Some(LinkSide::Connected) {
+            link.finish_handshake(&mut patience)?;
         }
         loop {
             if link.ahead().is_empty()
@@ -322,8 +330,8 @@ impl Round<'_> {
                     Fate::Knocked
                 });
             }
-            if link.due().is_some()
-                && let Err(error) = link.greet(&mut patience)
+            if link.due_side().is_some()
+                && let Err(error) = link.finish_handshake(&mut patience)
             {
                 self.watch.canceled().check()?;
                 self.state.lock().refused = Some((error, Instant::now()));
@@ -358,24 +366,24 @@ impl Round<'_> {
 
     fn wait(
         &self,
-        link: &Link,
-        knocking: Option<&Reach>,
+        link: &DataLink,
+        knocking: Option<&LinkSource>,
         patience: &mut Patience<'_>,
     ) -> Result<Waited> {
         let other = match knocking {
-            Some(Reach {
-                way: Way::Listen(listener),
+            Some(LinkSource {
+                way: LinkWay::Listen(listener),
                 ..
             }) => listener.as_fd(),
             _ => self.over.as_fd(),
         };
-        link.wait(other, patience)
+        link.wait_for_data(other, patience)
     }
 
     /// Hands on the payload of a block, in pieces that lie within one leaf.
     fn payload(
         &self,
-        link: &mut Link,
+        link: &mut DataLink,
         range: Range<u64>,
         patience: &mut Patience<'_>,
     ) -> Result<()> {
@@ -399,7 +407,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    fn land(&self, link: &mut Link, offset: u64, len: usize) -> Result<()> {
+    fn land(&self, link: &mut DataLink, offset: u64, len: usize) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
@@ -424,14 +432,19 @@ impl Round<'_> {
     }
 }
 
-impl Reach {
+impl LinkSource {
     fn has_pending(&self) -> bool {
-        matches!(&self.way, Way::Listen(listener)
+        matches!(&self.way, LinkWay::Listen(listener)
             if wait_readable([listener.as_fd()], std::time::Duration::ZERO).is_ok_and(|[ready]| ready))
     }
 }
 
-fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) -> Result<Received> {
+fn receive_stream(
+    link: &mut DataLink,
+    base: u64,
+    into: &dyn BlockWriter,
+    watch: &Watch,
+) -> Result<Received> {
     let mut patience = watch.patience();
     let mut received = Received {
         streams: 1,
@@ -449,7 +462,7 @@ fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) ->
             received.bytes += came as u64;
         }
         if !whole? {
-            received.lacks = link.lacks();
+            received.lacks = link.missing_last_word();
             return Ok(received);
         }
     }
@@ -457,7 +470,7 @@ fn receive_stream(link: &mut Link, base: u64, into: &dyn Take, watch: &Watch) ->
 
 /// Copies a payload to its place.
 fn take(
-    link: &mut Link,
+    link: &mut DataLink,
     bytes: &mut Vec<u8>,
     at: Range<usize>,
     patience: &mut Patience<'_>,
@@ -476,7 +489,7 @@ fn take(
 }
 
 /// Reads a header; `None` if the connection ended instead.
-fn header(link: &mut Link, patience: &mut Patience<'_>) -> Result<Option<Header>> {
+fn header(link: &mut DataLink, patience: &mut Patience<'_>) -> Result<Option<Header>> {
     if !link.fill(HEADER_BYTES, patience)? {
         return Ok(None);
     }
@@ -486,11 +499,11 @@ fn header(link: &mut Link, patience: &mut Patience<'_>) -> Result<Option<Header>
     Ok(Some(header))
 }
 
-fn misbehaved(link: &Link, bad: &wire::Error) -> Error {
+fn misbehaved(link: &DataLink, bad: &wire::Error) -> Error {
     Error::misbehaved(link.host(), bad.to_string())
 }
 
-fn ended_early(link: &Link) -> Error {
+fn ended_early(link: &DataLink) -> Error {
     Error::lost(
         link.host(),
         "receiving data, before the end was announced",
@@ -505,7 +518,7 @@ mod tests {
     #[test]
     fn of_several_senders_each_must_end() {
         let to = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
-        let mut ends = AllEnds::of(&Way::Connect(to.into()));
+        let mut ends = AllEnds::of(&LinkWay::Connect(to.into()));
         for (index, is_complete) in [(0, false), (1, true)] {
             ends.on_header(index, &Header::end_of_file(1)).unwrap();
             assert_eq!(ends.is_complete(), is_complete, "after {index}");

@@ -8,14 +8,14 @@
 #[cfg(test)]
 mod tests;
 
-use super::{awaited::Awaited, link::again};
+use super::{awaited::Awaited, link::is_retryable};
 use crate::{
     Error, Result,
     watch::{Patience, Watch},
 };
 use godwit_trust::{
-    self as trust, Authorities, Blockwise, Context as _, Credential, Delegate, Expect, Opened,
-    Resumption, Wrapping,
+    self as trust, Authorities, Blockwise, Context as _, Credential, Delegate, Expect, Resumption,
+    Unsealed, Wrapping,
 };
 use godwit_wire::shield::Level;
 use std::{
@@ -54,12 +54,12 @@ pub struct Tls {
     /// The protection of the bytes after the proof.
     pub level: Level,
     /// Our part in the TLS handshake.
-    pub part: Part,
+    pub part: TlsPart,
 }
 
 /// The part of one end in the security of a data connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Part {
+pub enum TlsPart {
     /// One of two who both show who they are (DCAU): who connects begins.
     Peer,
     /// The server of TLS, whichever side connects: only the server proves its identity.
@@ -76,7 +76,7 @@ impl Safety {
             authorities: Authorities::none(),
             expect: Expect::Anyone,
             level: Level::Private,
-            part: Part::Server,
+            part: TlsPart::Server,
         }))
     }
 
@@ -87,7 +87,7 @@ impl Safety {
             authorities,
             expect,
             level: Level::Private,
-            part: Part::Client,
+            part: TlsPart::Client,
         }))
     }
 
@@ -122,7 +122,7 @@ impl Safety {
 
     /// Tells whether a stranger is found out before the first byte.
     pub(super) fn proves_peer(&self) -> bool {
-        matches!(self, Self::Tls(tls) if tls.part == Part::Peer)
+        matches!(self, Self::Tls(tls) if tls.part == TlsPart::Peer)
     }
 
     /// Tells whether bytes are sent in clear after the proof.
@@ -133,42 +133,42 @@ impl Safety {
 
 /// The side of a connection that is ours.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Side {
+pub(super) enum LinkSide {
     Connected,
     Accepted,
 }
 
 /// The layer between the bytes of a file and the socket.
 #[derive(Debug)]
-pub(super) enum Shield {
+pub(super) enum LinkShield {
     /// Bytes go as they are.
     Clear,
     /// Something must be proved before the first byte.
-    Due(Box<Due>),
+    Due(Box<DueProof>),
     /// Bytes are protected.
-    Guarded(Box<Guarded>),
+    Guarded(Box<ProtectedBytes>),
 }
 
 /// A proof that is still due.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct DueProof {
     safety: Tls,
-    pub(super) side: Side,
+    pub(super) side: LinkSide,
     /// The proof's result, if it runs in a thread of its own.
-    alone: Option<Awaited<Shield>>,
+    alone: Option<Awaited<LinkShield>>,
 }
 
-impl Due {
+impl DueProof {
     /// The side that connects has to begin the proof. Until it is over, the server may send nothing, not even that a
     /// transfer begins. That proof therefore runs in a thread of its own.
-    pub(super) fn new(safety: Tls, side: Side, stream: &TcpStream) -> io::Result<Self> {
+    pub(super) fn new(safety: Tls, side: LinkSide, stream: &TcpStream) -> io::Result<Self> {
         let mut due = Self {
             safety,
             side,
             alone: None,
         };
         // In plain TLS the client begins only after the server's 150.
-        if side == Side::Connected && due.safety.part != Part::Server {
+        if side == LinkSide::Connected && due.safety.part != TlsPart::Server {
             let (safety, stream) = (due.safety.clone(), stream.try_clone()?);
             let watch = Watch::new(ALONE_MAX)?;
             due.alone = Some(Awaited::begin(move || {
@@ -185,7 +185,7 @@ impl Due {
     }
 
     /// Tells whether the proof runs in a thread of its own.
-    pub(super) fn goes_on_alone(&self) -> bool {
+    pub(super) fn runs_in_thread(&self) -> bool {
         self.alone.is_some()
     }
 
@@ -199,7 +199,7 @@ impl Due {
         &mut self,
         stream: &TcpStream,
         patience: &mut Patience<'_>,
-    ) -> Result<Shield> {
+    ) -> Result<LinkShield> {
         let host = host_of(stream);
         match &mut self.alone {
             Some(alone) => alone.wait(&host, PROVING, patience),
@@ -214,15 +214,21 @@ pub(super) fn host_of(stream: &TcpStream) -> String {
     peer.map_or_else(|_| "the peer".into(), |address| address.to_string())
 }
 
-impl Shield {
+impl LinkShield {
     /// Returns the layer of a connection before its first byte.
-    pub(super) fn new(safety: Option<Safety>, side: Side, stream: &TcpStream) -> io::Result<Self> {
+    pub(super) fn new(
+        safety: Option<Safety>,
+        side: LinkSide,
+        stream: &TcpStream,
+    ) -> io::Result<Self> {
         Ok(match safety {
             None => Self::Clear,
-            Some(Safety::Tls(tls)) => Self::Due(Box::new(Due::new(*tls, side, stream)?)),
+            Some(Safety::Tls(tls)) => Self::Due(Box::new(DueProof::new(*tls, side, stream)?)),
             Some(Safety::Blocks { by, how, bytes_max }) => {
                 let blocks = by.begin(how, bytes_max).map_err(spoiled)?;
-                Self::Guarded(Box::new(Guarded::new(Flow::Blocks(Box::new(blocks)))))
+                Self::Guarded(Box::new(ProtectedBytes::new(Flow::Blocks(Box::new(
+                    blocks,
+                )))))
             }
         })
     }
@@ -233,22 +239,22 @@ impl Tls {
     fn prove(
         &self,
         stream: &TcpStream,
-        side: Side,
+        side: LinkSide,
         host: &str,
         patience: &mut Patience<'_>,
-    ) -> Result<Shield> {
-        let mut records = Records {
+    ) -> Result<LinkShield> {
+        let mut records = TlsRecords {
             stream,
             host,
             patience,
             strange: match self.part {
-                Part::Peer => "what came on the data connection proves nothing (DCAU)",
+                TlsPart::Peer => "what came on the data connection proves nothing (DCAU)",
                 _ => "what came on the data connection is no TLS (PROT P)",
             },
         };
         let proved = self.exchange(&mut records, side);
         let channel = proved.map_err(|error| match error {
-            Stop::Trust(cause) => Error::Trust {
+            ProofStop::Trust(cause) => Error::Trust {
                 host: format!("data connection with {host}"),
                 // The peer may show the credential that we gave it; that one has then expired too.
                 cause: Box::new(
@@ -258,31 +264,36 @@ impl Tls {
                         .unwrap_or(cause),
                 ),
             },
-            Stop::Store(error) => error,
+            ProofStop::Store(error) => error,
         })?;
         Ok(match self.level {
-            Level::Clear => Shield::Clear,
-            Level::Safe | Level::Private => Shield::Guarded(Box::new(Guarded::new(Flow::Tls(
-                Box::new(channel),
-                self.part,
-            )))),
+            Level::Clear => LinkShield::Clear,
+            Level::Safe | Level::Private => LinkShield::Guarded(Box::new(ProtectedBytes::new(
+                Flow::Tls(Box::new(channel), self.part),
+            ))),
         })
     }
 
-    fn exchange(&self, records: &mut Records<'_, '_>, side: Side) -> Result<trust::Channel, Stop> {
+    fn exchange(
+        &self,
+        records: &mut TlsRecords<'_, '_>,
+        side: LinkSide,
+    ) -> Result<trust::Channel, ProofStop> {
         let (us, them, whom) = (&self.credential, &self.authorities, self.expect.clone());
         // Protected streams have none of GSI's own bytes.
         let is_bare = self.level != Level::Clear;
         let mut channel = match side {
-            _ if self.part == Part::Server => trust::Channel::serve(us, Resumption::NotFromHere)?,
-            Side::Accepted if self.part == Part::Client => {
+            _ if self.part == TlsPart::Server => {
+                trust::Channel::serve(us, Resumption::NotFromHere)?
+            }
+            LinkSide::Accepted if self.part == TlsPart::Client => {
                 let (channel, first) = trust::Channel::initiate_tls(us, them, whom)?;
                 records.send(&first)?;
                 channel
             }
-            Side::Accepted if is_bare => trust::Channel::accept_tls(us, them)?.only(whom),
-            Side::Accepted => trust::Channel::accept(us, them)?.only(whom),
-            Side::Connected => {
+            LinkSide::Accepted if is_bare => trust::Channel::accept_tls(us, them)?.only(whom),
+            LinkSide::Accepted => trust::Channel::accept(us, them)?.only(whom),
+            LinkSide::Connected => {
                 let (channel, first) = match is_bare {
                     true => trust::Channel::initiate_tls(us, them, whom),
                     false => trust::Channel::initiate(us, them, whom, Delegate::No),
@@ -304,25 +315,25 @@ impl Tls {
 }
 
 /// The error that ends a proof.
-enum Stop {
+enum ProofStop {
     Trust(trust::Error),
     Store(Error),
 }
 
-impl From<trust::Error> for Stop {
+impl From<trust::Error> for ProofStop {
     fn from(error: trust::Error) -> Self {
         Self::Trust(error)
     }
 }
 
-impl From<Error> for Stop {
+impl From<Error> for ProofStop {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
 }
 
 /// A socket on which both sides exchange TLS records.
-struct Records<'a, 'w> {
+struct TlsRecords<'a, 'w> {
     stream: &'a TcpStream,
     host: &'a str,
     patience: &'a mut Patience<'w>,
@@ -330,7 +341,7 @@ struct Records<'a, 'w> {
     strange: &'static str,
 }
 
-impl Records<'_, '_> {
+impl TlsRecords<'_, '_> {
     /// Reads one record, and no byte behind it.
     fn next(&mut self) -> Result<Vec<u8>> {
         let mut record = vec![0; HEAD_BYTES];
@@ -372,7 +383,9 @@ impl Records<'_, '_> {
                 self.patience.went_on();
                 Ok(count)
             }
-            Err(error) if again(&error) => self.patience.waited(self.host, PROVING).map(|()| 0),
+            Err(error) if is_retryable(&error) => {
+                self.patience.waited(self.host, PROVING).map(|()| 0)
+            }
             Err(cause) => Err(Error::lost(self.host, PROVING, cause)),
         }
     }
@@ -381,7 +394,7 @@ impl Records<'_, '_> {
 /// The protocol that protects bytes.
 #[derive(Debug)]
 enum Flow {
-    Tls(Box<trust::Channel>, Part),
+    Tls(Box<trust::Channel>, TlsPart),
     Blocks(Box<trust::Blocks>),
 }
 
@@ -412,7 +425,7 @@ impl Flow {
         }
     }
 
-    fn open(&mut self, clear: &mut [u8]) -> io::Result<Opened> {
+    fn open(&mut self, clear: &mut [u8]) -> io::Result<Unsealed> {
         let opened = match self {
             Self::Tls(channel, _) => channel.open(clear),
             Self::Blocks(blocks) => blocks.open(clear),
@@ -429,7 +442,7 @@ impl Flow {
 
     /// Tells whether the protection is plain TLS, in this part or any.
     fn is_of_everybody(&self) -> bool {
-        matches!(self, Self::Tls(_, Part::Server | Part::Client))
+        matches!(self, Self::Tls(_, TlsPart::Server | TlsPart::Client))
     }
 
     /// Returns the closing word that a peer sends under protection.
@@ -441,14 +454,14 @@ impl Flow {
     }
 
     /// Gives back the memory that only a transfer needs.
-    fn rest(&mut self) {
+    fn release_buffers(&mut self) {
         if let Self::Blocks(blocks) = self {
             blocks.rest();
         }
     }
 
     fn is_of_client(&self) -> bool {
-        matches!(self, Self::Tls(_, Part::Client))
+        matches!(self, Self::Tls(_, TlsPart::Client))
     }
 }
 
@@ -473,7 +486,7 @@ impl fmt::Display for LastWord {
 
 /// Bytes under protection.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(super) struct ProtectedBytes {
     flow: Flow,
     /// The word without which it ended.
     lacks: Option<LastWord>,
@@ -484,7 +497,7 @@ pub(super) struct Guarded {
     sent: usize,
 }
 
-impl Guarded {
+impl ProtectedBytes {
     fn new(flow: Flow) -> Self {
         Self {
             flow,
@@ -501,12 +514,12 @@ impl Guarded {
     pub(super) fn read(&mut self, mut stream: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.flow.open(bytes)? {
-                Opened::Bytes(count) => return Ok(count),
-                Opened::End => {
+                Unsealed::Bytes(count) => return Ok(count),
+                Unsealed::End => {
                     self.answer_the_end(stream);
                     return Ok(0);
                 }
-                Opened::Nothing => {}
+                Unsealed::Nothing => {}
             }
             self.came.resize(PIECE_BYTES, 0);
             match stream.read(&mut self.came)? {
@@ -538,18 +551,18 @@ impl Guarded {
         while began.elapsed() < LINGER_MAX {
             match stream.read(&mut self.came) {
                 Ok(1..) => {}
-                Err(error) if again(&error) && patience.waited(&host, PROVING).is_ok() => {}
+                Err(error) if is_retryable(&error) && patience.waited(&host, PROVING).is_ok() => {}
                 _ => return,
             }
         }
     }
 
     /// Returns the closing word that did not arrive: an attacker may have cut off the rest.
-    pub(super) fn lacks(&self) -> Option<LastWord> {
+    pub(super) fn missing_last_word(&self) -> Option<LastWord> {
         self.lacks
     }
 
-    /// Takes some of the plain bytes to send; [`Guarded::push`] sends the last of them.
+    /// Takes some of the plain bytes to send; [`ProtectedBytes::push`] sends the last of them.
     pub(super) fn write(&mut self, stream: &TcpStream, parts: [&[u8]; 2]) -> io::Result<usize> {
         self.push(stream)?;
         let mut taken = 0;
@@ -562,7 +575,7 @@ impl Guarded {
             }
         }
         match self.push(stream) {
-            Err(error) if !again(&error) => Err(error),
+            Err(error) if !is_retryable(&error) => Err(error),
             _ => Ok(taken),
         }
     }
@@ -591,8 +604,8 @@ impl Guarded {
     }
 
     /// Gives back the memory that only a transfer needs.
-    pub(super) fn rest(&mut self) {
-        self.flow.rest();
+    pub(super) fn release_buffers(&mut self) {
+        self.flow.release_buffers();
         self.came = Vec::new();
         if self.sealed.is_empty() {
             self.sealed = Vec::new();

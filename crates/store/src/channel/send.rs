@@ -1,7 +1,7 @@
 //! The sending end.
 
-use super::{Channel, Stripe, TransferMode, Watch, gauge::Gauge, link::Link};
-use crate::{Checks, Error, Fast, LocalFile, Result, Take, Width, watch::Patience};
+use super::{DataChannel, Stripe, TransferMode, Watch, gauge::Gauge, link::DataLink};
+use crate::{BlockWriter, Checks, Error, Fast, LocalFile, Result, Width, watch::Patience};
 use godwit_core::{Block, Extents, Leaves, Piece};
 use godwit_wire::mode_e::Header;
 use parking_lot::{Condvar, Mutex};
@@ -15,21 +15,21 @@ use std::{
 
 /// A file on its way into the data connections: the sink of a [`crate::Store::read`].
 ///
-/// Dropping it without [`Sending::end`] closes the connections, so that the receiver detects an incomplete file.
+/// Dropping it without [`FileSending::end`] closes the connections, so that the receiver detects an incomplete file.
 /// Channel and watch are borrowed, or owned if the sending outlives the call that made it.
-pub struct Sending<C, W> {
+pub struct FileSending<C, W> {
     mode: TransferMode,
     base: u64,
     channel: C,
     watch: W,
     sends_pages: bool,
-    state: Mutex<State>,
+    state: Mutex<SendState>,
     returned: Condvar,
     leaves: Option<Mutex<Leaves>>,
     width: Option<Arc<Width>>,
 }
 
-struct State {
+struct SendState {
     free: Vec<Stripe>,
     in_use: usize,
     sent: Extents,
@@ -37,7 +37,7 @@ struct State {
 
 /// The result of a send.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SendReport {
     /// Payload.
     pub bytes: u64,
     /// Connections used.
@@ -46,7 +46,7 @@ pub struct Sent {
     pub leaves: Option<Leaves>,
 }
 
-impl Channel {
+impl DataChannel {
     /// Begins to send a file over the open connections. Block offsets on the wire count from `base`.
     ///
     /// No connection is added later. With commands sent ahead, the receiver may still be in the file before. The
@@ -57,11 +57,11 @@ impl Channel {
         base: u64,
         checks: Checks,
         watch: &'a Watch,
-    ) -> Sending<&'a mut Self, &'a Watch> {
-        Sending::over(self, mode, base, checks, watch)
+    ) -> FileSending<&'a mut Self, &'a Watch> {
+        FileSending::over(self, mode, base, checks, watch)
     }
 
-    /// Queues a whole small file, in MODE E, to be written with its neighbours by [`Channel::flush`].
+    /// Queues a whole small file, in MODE E, to be written with its neighbours by [`DataChannel::flush`].
     pub fn queue_whole(&mut self, bytes: &[u8], watch: &Watch) -> Result<()> {
         let mut patience = watch.patience();
         if let Some(stripe) = self.links.first_mut().filter(|_| !bytes.is_empty()) {
@@ -74,7 +74,7 @@ impl Channel {
         })
     }
 
-    /// Writes the files that [`Channel::queue_whole`] queued.
+    /// Writes the files that [`DataChannel::queue_whole`] queued.
     pub fn flush(&mut self, watch: &Watch) -> Result<()> {
         let mut patience = watch.patience();
         self.links
@@ -97,8 +97,8 @@ impl Channel {
     }
 }
 
-impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
-    /// Begins to send a file, as [`Channel::send`] does.
+impl<C: BorrowMut<DataChannel>, W: Borrow<Watch>> FileSending<C, W> {
+    /// Begins to send a file, as [`DataChannel::send`] does.
     pub fn over(mut channel: C, mode: TransferMode, base: u64, checks: Checks, watch: W) -> Self {
         let free = std::mem::take(&mut channel.borrow_mut().links);
         Self {
@@ -107,7 +107,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
             base,
             channel,
             watch,
-            state: Mutex::new(State {
+            state: Mutex::new(SendState {
                 free,
                 in_use: 0,
                 sent: Extents::new(),
@@ -128,12 +128,12 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     }
 
     /// Sends the end of the file. The connections of MODE E stay for the next transfer.
-    pub fn end(self) -> Result<Sent> {
+    pub fn end(self) -> Result<SendReport> {
         self.end_with_channel().map(|(sent, _)| sent)
     }
 
     /// Sends the end of the file, and gives the channel back.
-    pub fn end_with_channel(mut self) -> Result<(Sent, C)> {
+    pub fn end_with_channel(mut self) -> Result<(SendReport, C)> {
         let leaves = self.leaves.take().map(|m| m.into_inner());
         let mut state = self.state.lock();
         let bytes = state.sent.len_bytes();
@@ -156,7 +156,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
                 self.channel.borrow_mut().links = links;
             }
         }
-        let sent = Sent {
+        let sent = SendReport {
             bytes,
             streams,
             leaves,
@@ -168,7 +168,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     /// look like that.
     pub fn break_off(self) {
         for stripe in &self.state.lock().free {
-            stripe.link.reset();
+            stripe.link.reset_on_close();
         }
     }
 
@@ -177,7 +177,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
         &self.watch
     }
 
-    /// Tells whether [`Sending::write_from`] spares a reading; else the bytes had better
+    /// Tells whether [`FileSending::write_from`] spares a reading; else the bytes had better
     /// be read once, and put.
     pub(crate) fn sends_pages(&self) -> bool {
         self.sends_pages
@@ -222,7 +222,7 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     fn write(
         &self,
         range: Range<u64>,
-        write: impl FnOnce(&mut Link, &[u8], &mut Patience<'_>) -> Result<()>,
+        write: impl FnOnce(&mut DataLink, &[u8], &mut Patience<'_>) -> Result<()>,
     ) -> Result<()> {
         let watch = self.watch.borrow();
         watch.canceled().check()?;
@@ -260,9 +260,9 @@ impl<C: BorrowMut<Channel>, W: Borrow<Watch>> Sending<C, W> {
     }
 }
 
-impl<C, W> Take for Sending<C, W>
+impl<C, W> BlockWriter for FileSending<C, W>
 where
-    C: BorrowMut<Channel> + Send + Sync,
+    C: BorrowMut<DataChannel> + Send + Sync,
     W: Borrow<Watch> + Send + Sync,
 {
     fn put(&self, block: Block<'_>) -> Result<()> {
@@ -276,9 +276,9 @@ where
     crate::has!(self, Fast);
 }
 
-impl<C, W> Fast for Sending<C, W>
+impl<C, W> Fast for FileSending<C, W>
 where
-    C: BorrowMut<Channel> + Send + Sync,
+    C: BorrowMut<DataChannel> + Send + Sync,
     W: Borrow<Watch> + Send + Sync,
 {
     fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, buffer: &mut [u8]) -> Result<()> {
@@ -310,7 +310,7 @@ pub(crate) fn look(
     Ok(())
 }
 
-impl State {
+impl SendState {
     /// In stream mode the first block may begin anywhere; later ones must follow it.
     fn continues_at(&self, offset: u64) -> bool {
         self.sent.is_empty() || self.sent.end() == offset
@@ -323,7 +323,7 @@ impl State {
 fn end_blocks(
     links: &mut [Stripe],
     announced: Option<u64>,
-    mut write: impl FnMut(&mut Link, &[u8]) -> Result<()>,
+    mut write: impl FnMut(&mut DataLink, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut streams = BTreeMap::<usize, u64>::new();
     links

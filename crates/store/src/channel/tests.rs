@@ -1,7 +1,7 @@
 //! Both ends of data channels against each other, over loopback.
 
-use super::{Cancel, Channel, Opened, TransferMode, Watch};
-use crate::{Checks, Error, LocalFile, Result, Take, TakeExt};
+use super::{Cancel, ConnectionUse, DataChannel, TransferMode, Watch};
+use crate::{BlockWriter, BlockWriterExt, Checks, Error, LocalFile, Result};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES};
 use godwit_wire::mode_e::Header;
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ const UNCHECKED: Checks = Checks::blake3(false);
 #[derive(Default)]
 struct Kept(Mutex<(Vec<u8>, Extents)>);
 
-impl Take for Kept {
+impl BlockWriter for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (bytes, done) = &mut *self.0.lock();
         let range = block.range();
@@ -45,7 +45,7 @@ fn watch() -> Watch {
 
 /// Sends `whole` in leaves from as many threads as streams.
 fn send(
-    channel: &mut Channel,
+    channel: &mut DataChannel,
     mode: TransferMode,
     streams: usize,
     whole: &[u8],
@@ -71,8 +71,8 @@ fn send(
 
 fn moves_whole(mode: TransferMode, streams: usize, sizes: &[usize], sender_listens: bool) {
     let watch = watch();
-    let (passive, address) = Channel::listen(HERE, None).unwrap();
-    let mut active = Channel::connect(vec![address]);
+    let (passive, address) = DataChannel::listen(HERE, None).unwrap();
+    let mut active = DataChannel::connect(vec![address]);
     if sender_listens {
         active.open(streams, &watch).unwrap();
     }
@@ -125,7 +125,7 @@ fn open_asks_for_all_connections_at_once() {
         waiting.push(stream);
     }
     let (streams, watch) = (5, watch());
-    let mut channel = Channel::connect(vec![address]);
+    let mut channel = DataChannel::connect(vec![address]);
     thread::scope(|scope| {
         let opening = scope.spawn(|| channel.open(streams, &watch).map(drop));
         let began = std::time::Instant::now();
@@ -157,9 +157,13 @@ fn a_stream_ends_with_its_connection() {
 #[test]
 fn connections_of_mode_e_are_used_again() {
     let watch = watch();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
-    let mut sender = Channel::connect(vec![address]);
-    for opened in [Opened::New, Opened::Reused, Opened::Reused] {
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
+    let mut sender = DataChannel::connect(vec![address]);
+    for opened in [
+        ConnectionUse::New,
+        ConnectionUse::Reused,
+        ConnectionUse::Reused,
+    ] {
         assert_eq!(sender.open(1, &watch).unwrap(), opened);
         sender
             .send(TransferMode::Extended, 0, UNCHECKED, &watch)
@@ -177,8 +181,8 @@ fn connections_of_mode_e_are_used_again() {
 #[test]
 fn small_files_share_one_connection() {
     let watch = watch();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
-    let mut sender = Channel::connect(vec![address]);
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
+    let mut sender = DataChannel::connect(vec![address]);
     sender.open(1, &watch).unwrap();
     let sizes = [0, 4096, 1, 70_000, 0, 9];
     sizes
@@ -202,7 +206,7 @@ fn small_files_share_one_connection() {
 #[test]
 fn small_file_arrives_over_late_connections() {
     let watch = watch();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
     let mut first = TcpStream::connect(address).unwrap();
     receiver.open(1, &watch).unwrap();
     let header = |header: Header| header.encode();
@@ -237,8 +241,8 @@ fn bytes_sent_by_kernel_match_their_hash() {
         (TransferMode::Extended, false),
         (TransferMode::Extended, true),
     ] {
-        let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
-        let mut sender = Channel::connect(vec![address]);
+        let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
+        let mut sender = DataChannel::connect(vec![address]);
         thread::scope(|scope| {
             let sent = scope.spawn(|| {
                 sender.open(1, &watch).unwrap();
@@ -273,8 +277,8 @@ fn file_cut_while_sent_fails_both_ends() {
         file: &file,
     };
     let watch = watch();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
-    let mut sender = Channel::connect(vec![address]);
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
+    let mut sender = DataChannel::connect(vec![address]);
     thread::scope(|scope| {
         scope.spawn(|| {
             sender.open(1, &watch).unwrap();
@@ -290,7 +294,7 @@ fn file_cut_while_sent_fails_both_ends() {
 #[test]
 fn dead_sender_is_no_end_of_file() {
     let watch = watch();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
     let mut peer = TcpStream::connect(address).unwrap();
     peer.write_all(&Header::data(0..100).encode()).unwrap();
     peer.write_all(&bytes(60)).unwrap();
@@ -306,13 +310,13 @@ fn dead_sender_is_no_end_of_file() {
 #[test] //= GRIDFTP-9
 fn port_scan_leaves_transfer_running() {
     let watch = watch();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
     drop(TcpStream::connect(address).unwrap());
     TcpStream::connect(address)
         .unwrap()
         .write_all(b"GET / HTTP/1.1\r\nHost: stranger\r\n\r\n")
         .unwrap();
-    let mut sender = Channel::connect(vec![address]);
+    let mut sender = DataChannel::connect(vec![address]);
     let whole = bytes(2_000_000);
     thread::scope(|scope| {
         scope.spawn(|| send(&mut sender, TransferMode::Extended, 2, &whole, &watch));
@@ -327,7 +331,7 @@ fn port_scan_leaves_transfer_running() {
 #[test]
 fn silent_peer_times_out_after_stall() {
     let watch = Watch::new(Duration::from_millis(60)).unwrap();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
     let none = receiver
         .receive(TransferMode::Stream, 0, &Kept::default(), &watch)
         .unwrap_err();
@@ -343,7 +347,7 @@ fn silent_peer_times_out_after_stall() {
 fn a_cancel_ends_the_wait() {
     let cancel = Cancel::new().unwrap();
     let watch = Watch::over(cancel.clone(), Duration::from_secs(3600));
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
     let _silent = [
         TcpStream::connect(address).unwrap(),
         TcpStream::connect(address).unwrap(),
@@ -359,7 +363,7 @@ fn a_cancel_ends_the_wait() {
 #[test]
 fn blocks_at_absurd_offsets_are_refused() {
     let watch = watch();
-    let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
+    let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
     let mut peer = TcpStream::connect(address).unwrap();
     peer.write_all(&Header::data(0..1).encode()).unwrap();
     peer.write_all(b"x").unwrap();
@@ -375,13 +379,13 @@ fn blocks_at_absurd_offsets_are_refused() {
 fn buffer_sizes_are_set_or_kernels_own() {
     let watch = watch();
     let open = |told: Option<u32>| {
-        let (mut receiver, address) = Channel::listen(HERE, None).unwrap();
-        let mut sender = Channel::connect(vec![address]);
+        let (mut receiver, address) = DataChannel::listen(HERE, None).unwrap();
+        let mut sender = DataChannel::connect(vec![address]);
         receiver.size_buffers(told);
         sender.size_buffers(told);
         sender.open(2, &watch).unwrap();
         receiver.open(2, &watch).unwrap();
-        let sizes = |channel: &Channel| -> Vec<_> {
+        let sizes = |channel: &DataChannel| -> Vec<_> {
             let links = channel.links.iter();
             links.map(|stripe| stripe.link.buffer_sizes()).collect()
         };

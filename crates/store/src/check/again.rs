@@ -1,7 +1,7 @@
 //! Bytes that a writer changes and puts again before the end: the last ones count.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
-use crate::{Can, Result, Sink, SinkExt, Store, Whole, Write};
+use crate::{Capabilities, Expected, Result, Sink, SinkExt, Store, Write};
 use godwit_core::{Algorithm, Block, Chain, Digest, LEAF_BYTES, Leaves, Piece};
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Putting {
 
     /// Finishes the file, and compares it with the bytes that were put last.
     //= publishing#a-partial
-    fn finish(mut self, store: &dyn Store, can: &Can) {
+    fn finish(mut self, store: &dyn Store, can: &Capabilities) {
         self.hear();
         let size = self.bytes.len() as u64;
         let mut tree = Leaves::new();
@@ -58,7 +58,7 @@ impl Putting {
         let by = Algorithm::Blake3;
         let digest = can.digests.contains(&by);
         let digest = digest.then(|| Digest::of(by, &self.bytes));
-        let finished = self.sink.finish(&Whole {
+        let finished = self.sink.finish(&Expected {
             digest,
             ..whole(&self.bytes)
         });
@@ -70,7 +70,7 @@ impl Putting {
 }
 
 /// Returns whether there is something to check. A store that cannot refuses it, and publishes nothing.
-fn can_again(store: &dyn Store, can: &Can) -> bool {
+fn can_again(store: &dyn Store, can: &Capabilities) -> bool {
     if !(can.write && can.atomic) {
         return false;
     }
@@ -91,7 +91,7 @@ fn can_again(store: &dyn Store, can: &Can) -> bool {
 }
 
 //= publishing#a-partial
-pub(super) fn put_again(store: &dyn Store, can: &Can) {
+pub(super) fn put_again(store: &dyn Store, can: &Capabilities) {
     if !can_again(store, can) {
         return;
     }
@@ -120,7 +120,7 @@ pub(super) fn put_again(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn put_again_after_commit(store: &dyn Store, can: &Can) {
+pub(super) fn put_again_after_commit(store: &dyn Store, can: &Capabilities) {
     if !can_again(store, can) {
         return;
     }
@@ -140,7 +140,7 @@ pub(super) fn put_again_after_commit(store: &dyn Store, can: &Can) {
 }
 
 //= publishing#a-partial
-pub(super) fn put_again_after_a_resume(store: &dyn Store, can: &Can) {
+pub(super) fn put_again_after_a_resume(store: &dyn Store, can: &Capabilities) {
     if !can_again(store, can) || !can.resume {
         return;
     }
@@ -171,7 +171,7 @@ pub(super) fn put_again_after_a_resume(store: &dyn Store, can: &Can) {
 
 /// The writer cuts the file to less than was put.
 //= publishing#a-partial
-pub(super) fn shorter_than_put(store: &dyn Store, can: &Can) {
+pub(super) fn shorter_than_put(store: &dyn Store, can: &Capabilities) {
     if !can_again(store, can) {
         return;
     }

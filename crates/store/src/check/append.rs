@@ -2,7 +2,8 @@
 
 use super::{names, noise, p, put, read, stat, write};
 use crate::{
-    Can, Error, Finished, Given, Result, SMALL_BYTES, Store, StoreExt, Whole, Write, WriteMode,
+    Capabilities, Error, Expected, Finished, Result, SMALL_BYTES, SmallWrite, Store, StoreExt,
+    Write, WriteMode,
 };
 use godwit_core::Digest;
 use std::{path::Path, thread};
@@ -22,7 +23,7 @@ fn append_to(
     if !bytes.is_empty() {
         put(&*sink, 0, bytes);
     }
-    sink.finish(&Whole::default())
+    sink.finish(&Expected::default())
 }
 
 fn append(store: &dyn Store, by: (u64, u64), text: &str) -> Result<Finished> {
@@ -33,7 +34,7 @@ fn text(store: &dyn Store) -> String {
     String::from_utf8(read(store, "log")).expect("only text was written")
 }
 
-pub(super) fn appending(store: &dyn Store, can: &Can) {
+pub(super) fn appending(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
@@ -60,7 +61,7 @@ pub(super) fn appending(store: &dyn Store, can: &Can) {
 }
 
 //= appending#records
-pub(super) fn appending_again(store: &dyn Store, can: &Can) {
+pub(super) fn appending_again(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
@@ -79,7 +80,7 @@ pub(super) fn appending_again(store: &dyn Store, can: &Can) {
 }
 
 //= appending#records
-pub(super) fn appending_out_of_turn(store: &dyn Store, can: &Can) {
+pub(super) fn appending_out_of_turn(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
@@ -100,7 +101,7 @@ pub(super) fn appending_out_of_turn(store: &dyn Store, can: &Can) {
 }
 
 //= appending#records
-pub(super) fn appending_at_most(store: &dyn Store, can: &Can) {
+pub(super) fn appending_at_most(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
@@ -119,7 +120,7 @@ pub(super) fn appending_at_most(store: &dyn Store, can: &Can) {
             for (i, bytes) in much.chunks(1 << 18).enumerate() {
                 sink.put(godwit_core::Block::at((i << 18) as u64, bytes))?;
             }
-            sink.finish(&Whole::default())
+            sink.finish(&Expected::default())
         };
         assert!(appended().is_err(), "{size:?}");
     }
@@ -132,7 +133,7 @@ pub(super) fn appending_at_most(store: &dyn Store, can: &Can) {
 }
 
 //= appending#records
-pub(super) fn appending_replaced(store: &dyn Store, can: &Can) {
+pub(super) fn appending_replaced(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
@@ -178,7 +179,7 @@ pub(super) fn appending_replaced(store: &dyn Store, can: &Can) {
 }
 
 //= appending#records
-pub(super) fn appending_at_once(store: &dyn Store, can: &Can) {
+pub(super) fn appending_at_once(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
@@ -212,7 +213,7 @@ pub(super) fn appending_at_once(store: &dyn Store, can: &Can) {
     assert_eq!(next[1..], [EACH + 1; 4]);
 }
 
-pub(super) fn appending_unheard(store: &dyn Store, can: &Can) {
+pub(super) fn appending_unheard(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
@@ -233,12 +234,12 @@ pub(super) fn appending_unheard(store: &dyn Store, can: &Can) {
 }
 
 //= appending#records
-pub(super) fn appending_small(store: &dyn Store, can: &Can) {
+pub(super) fn appending_small(store: &dyn Store, can: &Capabilities) {
     if !can.append {
         return;
     }
     write(store, "other", b"");
-    let given = |path: &str, (writer, seq): (u64, u64)| Given {
+    let given = |path: &str, (writer, seq): (u64, u64)| SmallWrite {
         path: path.into(),
         bytes: format!("{writer}.{seq} ").into(),
         how: WriteMode::Append { writer, seq },
@@ -252,7 +253,7 @@ pub(super) fn appending_small(store: &dyn Store, can: &Can) {
         given("log", (1, 2)),
         given("log", (1, 9)),
         given("other", (1, 1)),
-        Given {
+        SmallWrite {
             how: WriteMode::Replace(None),
             ..given("whole", (7, 7))
         },

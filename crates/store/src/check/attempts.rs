@@ -1,7 +1,9 @@
 //! After a lost connection, a writer begins another attempt, which supersedes the older ones.
 
 use super::{MIB, begin, is_missing, noise, p, put, read, whole};
-use crate::{Can, Error, Result, Sink, SinkExt, Store, StoreExt, Whole, Write, WriteMode};
+use crate::{
+    Capabilities, Error, Expected, Result, Sink, SinkExt, Store, StoreExt, Write, WriteMode,
+};
 use godwit_core::{Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Strength};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -33,7 +35,7 @@ fn lands(sink: &dyn Sink, offset: u64, bytes: &[u8]) -> Result<Extents> {
 }
 
 /// Returns whether there is something to check; who cannot count refuses it.
-fn can_count(store: &dyn Store, can: &Can) -> bool {
+fn can_count(store: &dyn Store, can: &Capabilities) -> bool {
     if can.write && !can.attempts {
         let sink = store.write(p("counted"), &attempt("1f.7", 1));
         assert!(sink.is_err(), "it said it cannot");
@@ -42,7 +44,7 @@ fn can_count(store: &dyn Store, can: &Can) -> bool {
 }
 
 //= KANGAROO-26 publishing#a-partial
-pub(super) fn taken_over(store: &dyn Store, can: &Can) {
+pub(super) fn taken_over(store: &dyn Store, can: &Capabilities) {
     if !can_count(store, can) {
         return;
     }
@@ -84,7 +86,7 @@ pub(super) fn taken_over(store: &dyn Store, can: &Can) {
 }
 
 //= KANGAROO-26 publishing#a-partial
-pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
+pub(super) fn what_landed_is_told(store: &dyn Store, can: &Capabilities) {
     if !(can_count(store, can) && can.resume && can.any_order) {
         return;
     }
@@ -108,7 +110,7 @@ pub(super) fn what_landed_is_told(store: &dyn Store, can: &Can) {
 }
 
 /// The store's file may differ from the bytes that the writer remembers, after a crash at either side.
-pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Can) {
+pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Capabilities) {
     if !(can_count(store, can) && can.resume && can.any_order) {
         return;
     }
@@ -143,7 +145,7 @@ pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Can) {
         }
         let digest = can.digests.contains(&Algorithm::Blake3);
         let digest = digest.then(|| Digest::of(Algorithm::Blake3, &here));
-        let whole = Whole {
+        let whole = Expected {
             digest,
             ..whole(&here)
         };
@@ -154,7 +156,7 @@ pub(super) fn what_differs_is_not_done(store: &dyn Store, can: &Can) {
 
 /// Each writer thinks that it is the last one; of all only the last has anything there.
 //= KANGAROO-26 publishing#a-partial
-pub(super) fn racing(store: &dyn Store, can: &Can) {
+pub(super) fn racing(store: &dyn Store, can: &Capabilities) {
     if !(can_count(store, can) && can.any_order) {
         return;
     }
@@ -206,7 +208,7 @@ pub(super) fn racing(store: &dyn Store, can: &Can) {
 }
 
 //= publishing#a-partial
-pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
+pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Capabilities) {
     if !(can_count(store, can) && can.atomic) {
         return;
     }
@@ -225,7 +227,7 @@ pub(super) fn what_it_became_is_told(store: &dyn Store, can: &Can) {
             put(&*sink, 0, text);
         }
         assert_eq!(became("1f.7").is_some(), nth > 1, "before it is finished");
-        let finished = sink.finish(&Whole {
+        let finished = sink.finish(&Expected {
             mtime: (nth == 2).then(|| Duration::new(1_000_000_000, 123_456_789)),
             ..whole(text)
         });

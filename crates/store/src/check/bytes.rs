@@ -2,13 +2,14 @@
 
 use super::{FAR, Full, Got, MIB, all_of, begin, noise, p, put, read, stat, whole, write};
 use crate::{
-    Can, EntryKind, Error, Given, Result, Small, Store, StoreExt, Whole, Write, WriteMode,
+    Capabilities, EntryKind, Error, Expected, Result, Small, SmallWrite, Store, StoreExt, Write,
+    WriteMode,
 };
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use parking_lot::Mutex;
 use std::{path::PathBuf, thread};
 
-pub(super) fn a_file_comes_back(store: &dyn Store, can: &Can) {
+pub(super) fn a_file_comes_back(store: &dyn Store, can: &Capabilities) {
     for len in [1, 1000, MIB, 3 * MIB + 17] {
         if !can.write {
             return;
@@ -26,7 +27,7 @@ pub(super) fn a_file_comes_back(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn an_empty_file(store: &dyn Store, can: &Can) {
+pub(super) fn an_empty_file(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -41,7 +42,7 @@ pub(super) fn an_empty_file(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "empty"), b"");
 }
 
-pub(super) fn parts_are_read(store: &dyn Store, can: &Can) {
+pub(super) fn parts_are_read(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.ranges) {
         return;
     }
@@ -69,7 +70,7 @@ pub(super) fn parts_are_read(store: &dyn Store, can: &Can) {
     assert_eq!(got.extents(), Extents::new());
 }
 
-pub(super) fn many_threads_read(store: &dyn Store, can: &Can) {
+pub(super) fn many_threads_read(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.ranges) {
         return;
     }
@@ -87,7 +88,7 @@ pub(super) fn many_threads_read(store: &dyn Store, can: &Can) {
     assert!(matches!(full, Err(Error::NoSpace { .. })), "{full:?}");
 }
 
-pub(super) fn blocks_in_any_order(store: &dyn Store, can: &Can) {
+pub(super) fn blocks_in_any_order(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.any_order) {
         return;
     }
@@ -115,7 +116,7 @@ pub(super) fn blocks_in_any_order(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn many_threads_write(store: &dyn Store, can: &Can) {
+pub(super) fn many_threads_write(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.any_order) {
         return;
     }
@@ -145,7 +146,7 @@ pub(super) fn many_threads_write(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "file"), bytes);
 }
 
-pub(super) fn in_place(store: &dyn Store, can: &Can) {
+pub(super) fn in_place(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.in_place) {
         return;
     }
@@ -155,25 +156,25 @@ pub(super) fn in_place(store: &dyn Store, can: &Can) {
     let sink = store.write(p("file"), &how).expect("write");
     let patch = noise(1000, 19);
     put(&*sink, LEAF_BYTES - 500, &patch);
-    sink.finish(&Whole::default()).expect("finish");
+    sink.finish(&Expected::default()).expect("finish");
     bytes[MIB - 500..MIB + 500].copy_from_slice(&patch);
     assert_eq!(read(store, "file"), bytes);
     // A file that was not there begins with the bytes that were put.
     let sink = store.write(p("new"), &how).expect("write");
     put(&*sink, 3, b"abc");
-    sink.finish(&Whole::default()).expect("finish");
+    sink.finish(&Expected::default()).expect("finish");
     assert_eq!(read(store, "new"), b"\0\0\0abc");
     // A new file may have no bytes, and a write of no bytes leaves an existing file unchanged.
-    let none = Whole::of_size(0);
+    let none = Expected::of_size(0);
     let sink = store.write(p("none"), &how).expect("write");
     sink.finish(&none).expect("finish");
     assert_eq!(stat(store, "none").size, 0);
     let sink = store.write(p("file"), &how).expect("write");
-    sink.finish(&Whole::default()).expect("finish");
+    sink.finish(&Expected::default()).expect("finish");
     assert_eq!(read(store, "file"), bytes);
 }
 
-pub(super) fn far_out(store: &dyn Store, can: &Can) {
+pub(super) fn far_out(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.in_place && can.ranges) {
         return;
     }
@@ -181,7 +182,7 @@ pub(super) fn far_out(store: &dyn Store, can: &Can) {
         .write(p("far"), &Write::with(WriteMode::InPlace))
         .expect("write");
     put(&*sink, FAR, b"end");
-    sink.finish(&Whole::default()).expect("finish");
+    sink.finish(&Expected::default()).expect("finish");
     assert_eq!(stat(store, "far").size, FAR + 3);
     let got = Got::default();
     store
@@ -193,7 +194,7 @@ pub(super) fn far_out(store: &dyn Store, can: &Can) {
     assert_eq!(bytes, b"\0\0end");
 }
 
-pub(super) fn holes(store: &dyn Store, can: &Can) {
+pub(super) fn holes(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -207,7 +208,7 @@ pub(super) fn holes(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn digests(store: &dyn Store, can: &Can) {
+pub(super) fn digests(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -227,7 +228,7 @@ pub(super) fn digests(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn small_files(store: &dyn Store, can: &Can) {
+pub(super) fn small_files(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -241,7 +242,7 @@ pub(super) fn small_files(store: &dyn Store, can: &Can) {
         } else {
             path(i)
         };
-        Given {
+        SmallWrite {
             path,
             bytes: text(i),
             how: WriteMode::Replace(None),

@@ -1,11 +1,11 @@
 //! Leaves that are put with the hash from the time of their write.
 
 use super::{MIB, begin, noise, p, put, read, whole};
-use crate::{Can, LocalFile, Store, TakeExt, Write};
+use crate::{BlockWriterExt, Capabilities, LocalFile, Store, Write};
 use godwit_core::{Block, Chain, LEAF_BYTES, Leaves, Piece};
 use std::os::unix::fs::FileExt;
 
-pub(super) fn put_as_known(store: &dyn Store, can: &Can) {
+pub(super) fn put_as_known(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.any_order) {
         return;
     }

@@ -2,7 +2,7 @@
 //! upload resumes.
 
 use super::{MIB, begin, is_missing, names, noise, p, put, read, set_mtime, stat, whole, write};
-use crate::{Can, Checks, Error, Origin, RemovalKind, Store, Whole, Write, WriteMode};
+use crate::{Capabilities, Checks, Error, Expected, Origin, RemovalKind, Store, Write, WriteMode};
 use godwit_core::{
     Algorithm, Block, Digest, Extents, LEAF_BYTES, Leaves, Piece, Strength, Version,
 };
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-pub(super) fn appears_only_when_whole(store: &dyn Store, can: &Can) {
+pub(super) fn appears_only_when_whole(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }
@@ -32,7 +32,7 @@ pub(super) fn appears_only_when_whole(store: &dyn Store, can: &Can) {
 }
 
 //= publishing#a-partial
-pub(super) fn not_whole_not_finished(store: &dyn Store, can: &Can) {
+pub(super) fn not_whole_not_finished(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }
@@ -57,7 +57,7 @@ pub(super) fn not_whole_not_finished(store: &dyn Store, can: &Can) {
     assert!(is_missing(store.stat(p("file"))));
 }
 
-pub(super) fn wrong_digest(store: &dyn Store, can: &Can) {
+pub(super) fn wrong_digest(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }
@@ -74,7 +74,7 @@ pub(super) fn wrong_digest(store: &dyn Store, can: &Can) {
         );
         put(&*sink, 0, &bytes[..MIB]);
         put(&*sink, LEAF_BYTES, &bytes[MIB..]);
-        let wrong = Whole {
+        let wrong = Expected {
             digest: Some(Digest::of(by, b"else")),
             ..whole(&bytes)
         };
@@ -99,7 +99,7 @@ pub(super) fn wrong_digest(store: &dyn Store, can: &Can) {
         );
         put(&*sink, 0, &bytes[..MIB]);
         put(&*sink, LEAF_BYTES, &bytes[MIB..]);
-        let right = Whole {
+        let right = Expected {
             digest: Some(Digest::of(by, &bytes)),
             ..whole(&bytes)
         };
@@ -109,7 +109,7 @@ pub(super) fn wrong_digest(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn digests_are_told(store: &dyn Store, can: &Can) {
+pub(super) fn digests_are_told(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -135,7 +135,7 @@ pub(super) fn digests_are_told(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn wrong_leaf(store: &dyn Store, can: &Can) {
+pub(super) fn wrong_leaf(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic && can.any_order) {
         return;
     }
@@ -163,7 +163,7 @@ pub(super) fn wrong_leaf(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "file"), good);
 }
 
-pub(super) fn new_never_replaces(store: &dyn Store, can: &Can) {
+pub(super) fn new_never_replaces(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }
@@ -185,7 +185,7 @@ pub(super) fn new_never_replaces(store: &dyn Store, can: &Can) {
 }
 
 //= publishing#the-file
-pub(super) fn new_race(store: &dyn Store, can: &Can) {
+pub(super) fn new_race(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }
@@ -214,7 +214,7 @@ pub(super) fn new_race(store: &dyn Store, can: &Can) {
 }
 
 //= publishing#the-file
-pub(super) fn version_guards(store: &dyn Store, can: &Can) {
+pub(super) fn version_guards(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic && can.set_mtime) {
         return;
     }
@@ -271,7 +271,7 @@ pub(super) fn version_guards(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "file"), b"more");
 }
 
-pub(super) fn last_wins_whole(store: &dyn Store, can: &Can) {
+pub(super) fn last_wins_whole(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }
@@ -289,7 +289,7 @@ pub(super) fn last_wins_whole(store: &dyn Store, can: &Can) {
     assert_eq!(names(store, ""), [p("file")]);
 }
 
-pub(super) fn goes_on(store: &dyn Store, can: &Can) {
+pub(super) fn goes_on(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.resume) {
         return;
     }
@@ -328,7 +328,7 @@ pub(super) fn goes_on(store: &dyn Store, can: &Can) {
     sink.abandon().expect("abandon");
 }
 
-pub(super) fn another_origin(store: &dyn Store, can: &Can) {
+pub(super) fn another_origin(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.resume) {
         return;
     }
@@ -374,7 +374,7 @@ pub(super) fn another_origin(store: &dyn Store, can: &Can) {
             &new[piece.start as usize..piece.end as usize],
         );
     }
-    sink.finish(&Whole {
+    sink.finish(&Expected {
         digest: Some(Digest::of(Algorithm::Blake3, &new)),
         ..whole(&new)
     })
@@ -382,7 +382,7 @@ pub(super) fn another_origin(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "file"), new, "a mix of two versions");
 }
 
-pub(super) fn abandoned(store: &dyn Store, can: &Can) {
+pub(super) fn abandoned(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }
@@ -398,7 +398,7 @@ pub(super) fn abandoned(store: &dyn Store, can: &Can) {
 
 /// A writer may hold a version for long, from the answer to a publication or from a `stat`.
 //= publishing#the-file
-pub(super) fn versions_kept(store: &dyn Store, can: &Can) {
+pub(super) fn versions_kept(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.atomic) {
         return;
     }

@@ -4,13 +4,15 @@ use super::{
     Got, begin, is_missing, list, names, p, put, read, read_at, set_mtime, stat, whole, write,
     write_at,
 };
-use crate::{Can, Entry, EntryKind, Error, RemovalKind, Set, Store, StoreExt, Whole, Write};
+use crate::{
+    Capabilities, Entry, EntryKind, Error, Expected, RemovalKind, Set, Store, StoreExt, Write,
+};
 use godwit_core::{Algorithm, Extents};
 use std::{
     collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf, time::Duration,
 };
 
-pub(super) fn hard_names(store: &dyn Store, can: &Can) {
+pub(super) fn hard_names(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -46,7 +48,7 @@ pub(super) fn hard_names(store: &dyn Store, can: &Can) {
     );
 }
 
-pub(super) fn outside(store: &dyn Store, can: &Can) {
+pub(super) fn outside(store: &dyn Store, can: &Capabilities) {
     for path in ["..", "../x", "a/../../x", "../../../../../../etc/passwd"] {
         assert!(
             store
@@ -60,7 +62,7 @@ pub(super) fn outside(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn listing(store: &dyn Store, can: &Can) {
+pub(super) fn listing(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -91,7 +93,7 @@ pub(super) fn listing(store: &dyn Store, can: &Can) {
     });
 }
 
-pub(super) fn listing_ends(store: &dyn Store, can: &Can) {
+pub(super) fn listing_ends(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -116,7 +118,7 @@ pub(super) fn listing_ends(store: &dyn Store, can: &Can) {
     );
 }
 
-pub(super) fn walking(store: &dyn Store, can: &Can) {
+pub(super) fn walking(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -146,7 +148,7 @@ pub(super) fn walking(store: &dyn Store, can: &Can) {
     );
 }
 
-pub(super) fn missing(store: &dyn Store, can: &Can) {
+pub(super) fn missing(store: &dyn Store, can: &Capabilities) {
     let got = Got::default();
     assert!(is_missing(store.stat(p("nowhere"))));
     assert!(is_missing(store.read(
@@ -172,7 +174,7 @@ pub(super) fn missing(store: &dyn Store, can: &Can) {
     assert_eq!(root.kind, EntryKind::Directory);
 }
 
-pub(super) fn directories(store: &dyn Store, can: &Can) {
+pub(super) fn directories(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -213,7 +215,7 @@ pub(super) fn directories(store: &dyn Store, can: &Can) {
     assert!(is_missing(store.stat(p("dir"))));
 }
 
-pub(super) fn renaming(store: &dyn Store, can: &Can) {
+pub(super) fn renaming(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -229,7 +231,7 @@ pub(super) fn renaming(store: &dyn Store, can: &Can) {
     assert_eq!(names(store, ""), [p("other")]);
 }
 
-pub(super) fn extended_attributes(store: &dyn Store, can: &Can) {
+pub(super) fn extended_attributes(store: &dyn Store, can: &Capabilities) {
     let set = |path: &str, xattrs: &[(&str, Option<&[u8]>)]| {
         let each = xattrs.iter();
         let xattrs = each.map(|(name, value)| ((*name).into(), value.map(<[u8]>::to_vec)));
@@ -317,7 +319,7 @@ pub(super) fn extended_attributes(store: &dyn Store, can: &Can) {
     assert!(super::is_missing(set("nowhere", &[("user.a", Some(b"1"))])));
 }
 
-pub(super) fn attributes(store: &dyn Store, can: &Can) {
+pub(super) fn attributes(store: &dyn Store, can: &Capabilities) {
     if !can.write {
         return;
     }
@@ -329,7 +331,7 @@ pub(super) fn attributes(store: &dyn Store, can: &Can) {
         let sink = begin(store, "dated", b"x", &Write::default());
         put(&*sink, 0, b"x");
         let mtime = Some(Duration::from_secs(1_000_000_001));
-        sink.finish(&Whole {
+        sink.finish(&Expected {
             mtime,
             ..whole(b"x")
         })
@@ -356,7 +358,7 @@ pub(super) fn attributes(store: &dyn Store, can: &Can) {
     }
 }
 
-pub(super) fn links(store: &dyn Store, can: &Can) {
+pub(super) fn links(store: &dyn Store, can: &Capabilities) {
     if !(can.write && can.links) {
         return;
     }
@@ -408,7 +410,7 @@ pub(super) fn links(store: &dyn Store, can: &Can) {
     assert_eq!(read(store, "file"), b"replaced", "the link, not the file");
 }
 
-pub(super) fn room(store: &dyn Store, can: &Can) {
+pub(super) fn room(store: &dyn Store, can: &Capabilities) {
     match store.space(p("")) {
         Ok(space) => {
             assert!(can.space, "it said it cannot");

@@ -6,20 +6,20 @@
 //! served together, so that many share two syncs.
 
 use super::{
-    Inner,
-    ledger::{HASH_BYTES, Intent, Ledger, TURNS_MAX, Turn, Writer},
+    DirInner,
+    ledger::{AppendIntent, AppendWriter, HASH_BYTES, Ledger, TURNS_MAX, WriterTurn},
     now,
-    place::Place,
+    place::FilePlace,
     record::blake3_of,
     regular, stat, wrong,
 };
 use crate::{
-    Checks, Error, Finished, Given, LocalFile, Result, SMALL_BYTES, Sink, Take, Whole, Write,
-    WriteMode, crash,
-    landed::{Hashed, Landed},
+    BlockWriter, Checks, Error, Expected, Finished, LocalFile, Result, SMALL_BYTES, Sink,
+    SmallWrite, Write, WriteMode, crash,
+    landed::{BlockHashes, LandedRanges},
 };
 use godwit_core::{Algorithm, Block, Chain, Digest, Extents};
-use godwit_sys::{self as sys, Attributes, Meta, Open};
+use godwit_sys::{self as sys, Attributes, Meta, OpenMode};
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -33,7 +33,7 @@ use std::{
 
 /// Starts an append that has a number. Nothing is written before it is finished.
 pub(super) fn begin(
-    dir: &Arc<Inner>,
+    dir: &Arc<DirInner>,
     path: &Path,
     write: &Write<'_>,
     (writer, seq): (u64, u64),
@@ -46,21 +46,21 @@ pub(super) fn begin(
         Some(old) => {
             regular(path, old)?;
             // A user without the right to write is refused before the bytes arrive.
-            let opened = place.folder.open(&place.name, Open::Append, 0);
+            let opened = place.folder.open(&place.name, OpenMode::Append, 0);
             opened.map_err(|e| wrong(path, e))?;
         }
         None => of_no_file(path, writer, seq)?,
     }
-    Ok(Box::new(Appending {
+    Ok(Box::new(AppendSink {
         dir: Arc::clone(dir),
         path: path.into(),
         writer,
         seq,
         mode: write.mode,
         checks: write.checks,
-        draft: Mutex::new(Draft {
+        draft: Mutex::new(AppendDraft {
             bytes: Vec::new(),
-            landed: Landed::new(write.checks, write.size),
+            landed: LandedRanges::new(write.checks, write.size),
         }),
     }))
 }
@@ -74,30 +74,30 @@ fn of_no_file(path: &Path, writer: u64, seq: u64) -> Result<()> {
 }
 
 /// One append under way, in memory.
-struct Appending {
-    dir: Arc<Inner>,
+struct AppendSink {
+    dir: Arc<DirInner>,
     path: PathBuf,
     writer: u64,
     seq: u64,
     mode: Option<u32>,
     checks: Checks,
-    draft: Mutex<Draft>,
+    draft: Mutex<AppendDraft>,
 }
 
-struct Draft {
+struct AppendDraft {
     bytes: Vec<u8>,
-    landed: Landed,
+    landed: LandedRanges,
 }
 
-impl Appending {}
+impl AppendSink {}
 
-impl Take for Appending {
+impl BlockWriter for AppendSink {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let end = block.offset.checked_add(block.bytes.len() as u64);
         let end = end
             .filter(|&end| end <= SMALL_BYTES)
             .ok_or_else(|| Error::too_long_to_append(SMALL_BYTES))?;
-        let hashed = Hashed::of(block, self.checks);
+        let hashed = BlockHashes::of(block, self.checks);
         let mut draft = self.draft.lock();
         let (start, end) = (block.offset as usize, end as usize); // bounded above
         if draft.bytes.len() < end {
@@ -115,7 +115,7 @@ impl Take for Appending {
     }
 }
 
-impl Sink for Appending {
+impl Sink for AppendSink {
     fn done(&self) -> Extents {
         self.draft.lock().landed.done().clone()
     }
@@ -124,16 +124,16 @@ impl Sink for Appending {
         Ok(Extents::new()) // It is small, and sent again whole.
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let this = *self;
-        let Draft { bytes, mut landed } = this.draft.into_inner();
+        let AppendDraft { bytes, mut landed } = this.draft.into_inner();
         let read = |at: u64, into: &mut [u8]| {
             let at = at as usize; // of what is in memory
             into.copy_from_slice(&bytes[at..at + into.len()]);
             Ok(())
         };
         let finished = landed.settle(&this.path, whole, &read)?;
-        let part = Part::of(&this.dir, (this.writer, this.seq), bytes);
+        let part = AppendPart::of(&this.dir, (this.writer, this.seq), bytes);
         let (mut told, meta) = this.dir.append(&this.path, this.mode, vec![part])?;
         told.remove(0)?;
         if whole.mode.is_some() || whole.mtime.is_some() {
@@ -159,22 +159,22 @@ impl Sink for Appending {
     crate::has!(self, SinkFacets: resume);
 }
 
-impl crate::Resume for Appending {
+impl crate::Resume for AppendSink {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.draft.lock().landed.newly_whole(count_max)
     }
 }
 
 /// Small files that follow each other and are all appended to the same file, each with a number.
-pub(super) struct Run {
-    parts: Vec<Given>,
+pub(super) struct AppendRun {
+    parts: Vec<SmallWrite>,
     /// The part behind them, which is in another batch.
-    pub(super) behind: Option<Given>,
+    pub(super) behind: Option<SmallWrite>,
 }
 
-impl Run {
+impl AppendRun {
     /// Takes as many as there are. `first` has a number.
-    pub(super) fn of(first: Given, next: &mut dyn FnMut() -> Option<Given>) -> Self {
+    pub(super) fn of(first: SmallWrite, next: &mut dyn FnMut() -> Option<SmallWrite>) -> Self {
         let (mut bytes, mut writers) = (first.bytes.len(), HashSet::from([writer_of(&first)]));
         let mut parts = vec![first];
         while parts.len() < PARTS_MAX {
@@ -199,7 +199,11 @@ impl Run {
     }
 
     /// Appends the files, and reports the result of each.
-    pub(super) fn write(self, dir: &Arc<Inner>, each: &mut dyn FnMut(PathBuf, Result<Finished>)) {
+    pub(super) fn write(
+        self,
+        dir: &Arc<DirInner>,
+        each: &mut dyn FnMut(PathBuf, Result<Finished>),
+    ) {
         if let [_, _, ..] = &self.parts[..]
             && let Ok(finished) = write_all(dir, &self.parts)
         {
@@ -216,20 +220,22 @@ impl Run {
 }
 
 /// Returns the number of the writer of an append that has one.
-pub(super) fn writer_of(given: &Given) -> Option<u64> {
+pub(super) fn writer_of(given: &SmallWrite) -> Option<u64> {
     match given.how {
         WriteMode::Append { writer, seq } if seq > 0 => Some(writer),
         _ => None,
     }
 }
 
-fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
-    let part = |given: &Given| match given.how {
+fn write_all(dir: &Arc<DirInner>, run: &[SmallWrite]) -> Result<Vec<Result<Finished>>> {
+    let part = |given: &SmallWrite| match given.how {
         _ if given.bytes.len() as u64 > SMALL_BYTES => Err(Error::too_long_to_append(SMALL_BYTES)),
-        WriteMode::Append { writer, seq } => Ok(Part::of(dir, (writer, seq), given.bytes.clone())),
+        WriteMode::Append { writer, seq } => {
+            Ok(AppendPart::of(dir, (writer, seq), given.bytes.clone()))
+        }
         _ => Err(Error::unsupported("appending it", "it has no number")),
     };
-    let parts = run.iter().map(part).collect::<Result<Vec<Part>>>()?;
+    let parts = run.iter().map(part).collect::<Result<Vec<AppendPart>>>()?;
     let (path, mode) = (&run[0].path, run[0].mode);
     let (told, meta) = dir.append(path, mode, parts)?;
     let last = run.last().and_then(|given| given.mtime);
@@ -243,7 +249,7 @@ fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
             .map_err(|e| wrong(path, e))?;
     }
     let version = stat(&meta, None).version(now());
-    let finished = |(told, given): (Result<()>, &Given)| {
+    let finished = |(told, given): (Result<()>, &SmallWrite)| {
         told.map(|()| Finished {
             version: version.clone(),
             digests: vec![Digest::of(Algorithm::Blake3, &given.bytes)],
@@ -255,8 +261,8 @@ fn write_all(dir: &Arc<Inner>, run: &[Given]) -> Result<Vec<Result<Finished>>> {
 }
 
 /// One append.
-struct Part {
-    key: Writer,
+struct AppendPart {
+    key: AppendWriter,
     writer: u64,
     seq: u64,
     bytes: Vec<u8>,
@@ -264,11 +270,11 @@ struct Part {
     hash: [u8; HASH_BYTES],
 }
 
-impl Part {
-    fn of(dir: &Inner, (writer, seq): (u64, u64), bytes: Vec<u8>) -> Self {
+impl AppendPart {
+    fn of(dir: &DirInner, (writer, seq): (u64, u64), bytes: Vec<u8>) -> Self {
         let hash = blake3_of(&bytes)[..HASH_BYTES].try_into();
         Self {
-            key: Writer::of(&dir.identity, writer),
+            key: AppendWriter::of(&dir.identity, writer),
             writer,
             seq,
             hash: hash.expect("24 of 32 bytes"),
@@ -277,24 +283,24 @@ impl Part {
     }
 }
 
-impl Inner {
+impl DirInner {
     /// Appends the parts, each once: one that is in the file already counts as done. Returns the result of each, and
     /// the attributes of the file.
     fn append(
         &self,
         path: &Path,
         mode: Option<u32>,
-        parts: Vec<Part>,
+        parts: Vec<AppendPart>,
     ) -> Result<(Vec<Result<()>>, Meta)> {
-        let wait = Arc::new(Wait {
+        let wait = Arc::new(WaitingAppend {
             path: path.into(),
             parts,
             told: Mutex::default(),
         });
         for _ in 0..RACES_MAX {
-            let opened = Opened::of(self, path, mode, &wait.parts)?;
-            let queue = Queue::of(&opened.meta);
-            if let Told::Done(told, meta) = queue.append(&opened, &wait)? {
+            let opened = AppendFile::of(self, path, mode, &wait.parts)?;
+            let queue = AppendQueue::of(&opened.meta);
+            if let AppendResult::Done(told, meta) = queue.append(&opened, &wait)? {
                 return Ok((told, meta));
             }
         }
@@ -306,15 +312,15 @@ impl Inner {
 }
 
 /// A file that is appended to, open, and where it was then.
-struct Opened {
+struct AppendFile {
     path: PathBuf,
-    place: Place,
+    place: FilePlace,
     file: File,
     meta: Meta,
 }
 
-impl Opened {
-    fn of(dir: &Inner, path: &Path, mode: Option<u32>, parts: &[Part]) -> Result<Self> {
+impl AppendFile {
+    fn of(dir: &DirInner, path: &Path, mode: Option<u32>, parts: &[AppendPart]) -> Result<Self> {
         let place = dir.place_of_file(path)?;
         match &place.old {
             Some(old) => regular(path, old)?,
@@ -324,7 +330,7 @@ impl Opened {
         let failed = |e| wrong(path, e);
         let file = place
             .folder
-            .open(&place.name, Open::Append, mode.unwrap_or(0o666));
+            .open(&place.name, OpenMode::Append, mode.unwrap_or(0o666));
         let file = file.map_err(failed)?;
         if place.old.is_none()
             && let Some(mode) = mode
@@ -348,17 +354,17 @@ impl Opened {
     }
 
     /// Appends the parts of all waiting requests, and returns the result of each.
-    fn append_all(&self, waits: &[Arc<Wait>]) -> Result<Vec<Told>> {
+    fn append_all(&self, waits: &[Arc<WaitingAppend>]) -> Result<Vec<AppendResult>> {
         let failed = |e| self.failed(e);
-        let _alone = Alone::with(&self.file).map_err(failed)?;
+        let _alone = AppendLock::with(&self.file).map_err(failed)?;
         if !self.is_named().map_err(failed)? {
-            return Ok(waits.iter().map(|_| Told::Moved).collect());
+            return Ok(waits.iter().map(|_| AppendResult::Moved).collect());
         }
         let mut ledger = self.ledger().map_err(|e| self.of_ledger(e))?;
         if let Some(ledger) = &mut ledger {
             settle(&self.place, &self.file, ledger).map_err(failed)?;
         }
-        let plan = Plan::of(waits, ledger.as_ref()).map_err(failed)?;
+        let plan = AppendPlan::of(waits, ledger.as_ref()).map_err(failed)?;
         if !plan.turns.is_empty() {
             let mut ledger = match ledger {
                 Some(ledger) => ledger,
@@ -368,7 +374,7 @@ impl Opened {
         }
         let meta = sys::meta(&self.file).map_err(failed)?;
         let told = plan.told.into_iter();
-        Ok(told.map(|told| Told::Done(told, meta)).collect())
+        Ok(told.map(|told| AppendResult::Done(told, meta)).collect())
     }
 
     fn is_named(&self) -> io::Result<bool> {
@@ -384,13 +390,13 @@ impl Opened {
     }
 
     fn begin_ledger(&self) -> io::Result<Ledger> {
-        let Place { folder, name, .. } = &self.place;
+        let FilePlace { folder, name, .. } = &self.place;
         Ledger::begin(folder, &self.file, &self.meta, name)
     }
 
     /// Writes the planned bytes: the ledger has the intent before, and its completion after.
-    fn put(&self, plan: &Plan, ledger: &mut Ledger) -> io::Result<()> {
-        let intent = ledger.intend(Intent {
+    fn put(&self, plan: &AppendPlan, ledger: &mut Ledger) -> io::Result<()> {
+        let intent = ledger.intend(AppendIntent {
             count: 0,
             offset: sys::meta(&self.file)?.size,
             len: plan.bytes.len() as u64,
@@ -461,7 +467,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
 }
 
 /// Completes or cuts off every append that was interrupted.
-fn settle(place: &Place, file: &File, ledger: &mut Ledger) -> io::Result<()> {
+fn settle(place: &FilePlace, file: &File, ledger: &mut Ledger) -> io::Result<()> {
     for intent in ledger.outstanding()? {
         if holds(place, file, &intent)? {
             // The writer may have died before the bytes were durable.
@@ -476,14 +482,14 @@ fn settle(place: &Place, file: &File, ledger: &mut Ledger) -> io::Result<()> {
 }
 
 /// Tells whether the file has all bytes of an intent at their offset.
-fn holds(place: &Place, file: &File, intent: &Intent) -> io::Result<bool> {
+fn holds(place: &FilePlace, file: &File, intent: &AppendIntent) -> io::Result<bool> {
     let meta = sys::meta(file)?;
     let end = intent.offset.checked_add(intent.len);
     if end.is_none_or(|end| end > meta.size) || intent.len > BYTES_MAX as u64 {
         return Ok(false);
     }
     // The open descriptor is for writing only.
-    let file = place.folder.open(&place.name, Open::Read, 0)?;
+    let file = place.folder.open(&place.name, OpenMode::Read, 0)?;
     if key_of(&sys::meta(&file)?) != key_of(&meta) {
         return Ok(false);
     }
@@ -497,7 +503,7 @@ fn holds(place: &Place, file: &File, intent: &Intent) -> io::Result<bool> {
 }
 
 /// Cuts off the bytes of an intent, if no other bytes can be there, and removes the intent.
-fn take_back(file: &File, ledger: &mut Ledger, intent: &Intent) -> io::Result<()> {
+fn take_back(file: &File, ledger: &mut Ledger, intent: &AppendIntent) -> io::Result<()> {
     let size = sys::meta(file)?.size;
     let end = intent.offset.saturating_add(intent.len);
     if intent.offset < size && size <= end {
@@ -510,15 +516,15 @@ fn take_back(file: &File, ledger: &mut Ledger, intent: &Intent) -> io::Result<()
 /// Writes behind the end of a file for a writer that does not number. No numbered append runs in between, and none
 /// that was begun is joined with these bytes.
 pub(super) fn between<T>(
-    place: &Place,
+    place: &FilePlace,
     file: &File,
     write: impl FnOnce() -> io::Result<T>,
 ) -> Result<T> {
     let written = || {
         let meta = sys::meta(file)?;
-        let queue = Queue::of(&meta);
+        let queue = AppendQueue::of(&meta);
         let _turn = queue.turn.lock();
-        let _alone = Alone::with(file)?;
+        let _alone = AppendLock::with(file)?;
         if let Some(mut ledger) = Ledger::find(&place.folder, file, &meta)? {
             settle(place, file, &mut ledger)?;
         }
@@ -528,15 +534,15 @@ pub(super) fn between<T>(
 }
 
 /// The batch: the bytes to write, and the result of each request.
-struct Plan {
+struct AppendPlan {
     bytes: Vec<u8>,
     /// The last append of each writer in the batch.
-    turns: Vec<Turn>,
+    turns: Vec<WriterTurn>,
     told: Vec<Vec<Result<()>>>,
 }
 
-impl Plan {
-    fn of(waits: &[Arc<Wait>], ledger: Option<&Ledger>) -> io::Result<Self> {
+impl AppendPlan {
+    fn of(waits: &[Arc<WaitingAppend>], ledger: Option<&Ledger>) -> io::Result<Self> {
         let mut plan = Self {
             bytes: Vec::new(),
             turns: Vec::new(),
@@ -551,8 +557,8 @@ impl Plan {
                     None => ledger.map_or(Ok(None), |ledger| ledger.turn(part.key))?,
                 };
                 let verdict = judge(&wait.path, part, last);
-                if let Ok(Verdict::Append) = verdict {
-                    let turn = Turn {
+                if let Ok(AppendVerdict::Append) = verdict {
+                    let turn = WriterTurn {
                         writer: part.key,
                         seq: part.seq,
                         hash: part.hash,
@@ -570,13 +576,13 @@ impl Plan {
     }
 }
 
-enum Verdict {
+enum AppendVerdict {
     Append,
     IsThere,
 }
 
 /// Decides about one append, by its writer's last one.
-fn judge(path: &Path, part: &Part, last: Option<Turn>) -> Result<Verdict> {
+fn judge(path: &Path, part: &AppendPart, last: Option<WriterTurn>) -> Result<AppendVerdict> {
     let is_at = last.map_or(0, |turn| turn.seq);
     let is_other = last.is_some_and(|turn| turn.seq == part.seq && turn.hash != part.hash);
     if is_other {
@@ -587,46 +593,46 @@ fn judge(path: &Path, part: &Part, last: Option<Turn>) -> Result<Verdict> {
         ));
     }
     match part.seq {
-        seq if seq <= is_at => Ok(Verdict::IsThere),
-        seq if seq == is_at + 1 => Ok(Verdict::Append),
+        seq if seq <= is_at => Ok(AppendVerdict::IsThere),
+        seq if seq == is_at + 1 => Ok(AppendVerdict::Append),
         seq => Err(Error::out_of_turn(path, part.writer, seq, is_at + 1)),
     }
 }
 
 /// The requests of this process for one file, for all users.
 #[derive(Default)]
-struct Queue {
-    waiting: Mutex<VecDeque<Arc<Wait>>>,
+struct AppendQueue {
+    waiting: Mutex<VecDeque<Arc<WaitingAppend>>>,
     /// The holder of this lock writes for all that wait.
     turn: Mutex<()>,
 }
 
 /// A request that waits.
-struct Wait {
+struct WaitingAppend {
     path: PathBuf,
-    parts: Vec<Part>,
-    told: Mutex<Option<Told>>,
+    parts: Vec<AppendPart>,
+    told: Mutex<Option<AppendResult>>,
 }
 
-enum Told {
+enum AppendResult {
     Done(Vec<Result<()>>, Meta),
     /// The file has not this name any more.
     Moved,
 }
 
-impl Wait {
+impl WaitingAppend {
     fn len(&self) -> usize {
         self.parts.iter().map(|part| part.bytes.len()).sum()
     }
 
-    fn writers(&self) -> impl Iterator<Item = Writer> {
+    fn writers(&self) -> impl Iterator<Item = AppendWriter> {
         self.parts.iter().map(|part| part.key)
     }
 }
 
-impl Queue {
+impl AppendQueue {
     fn of(meta: &Meta) -> Arc<Self> {
-        type Queues = HashMap<(u64, u64), Weak<Queue>>;
+        type Queues = HashMap<(u64, u64), Weak<AppendQueue>>;
         static QUEUES: Mutex<Option<Queues>> = Mutex::new(None);
         let mut queues = QUEUES.lock();
         let queues = queues.get_or_insert_default();
@@ -642,7 +648,7 @@ impl Queue {
     }
 
     /// Waits until another thread has appended the parts, or appends them, and those of others.
-    fn append(&self, opened: &Opened, wait: &Arc<Wait>) -> Result<Told> {
+    fn append(&self, opened: &AppendFile, wait: &Arc<WaitingAppend>) -> Result<AppendResult> {
         self.waiting.lock().push_back(Arc::clone(wait));
         loop {
             let _turn = self.turn.lock();
@@ -669,14 +675,14 @@ impl Queue {
                         done?;
                     }
                     let alone = opened.append_all(std::slice::from_ref(wait))?;
-                    return Ok(alone.into_iter().next().unwrap_or(Told::Moved));
+                    return Ok(alone.into_iter().next().unwrap_or(AppendResult::Moved));
                 }
             }
         }
     }
 
     /// Takes as many requests as fit into one batch, in their order.
-    fn next_batch(&self) -> Vec<Arc<Wait>> {
+    fn next_batch(&self) -> Vec<Arc<WaitingAppend>> {
         let mut waiting = self.waiting.lock();
         let (mut batch, mut bytes, mut writers) = (Vec::new(), 0, HashSet::new());
         while let Some(next) = waiting.front() {
@@ -696,9 +702,9 @@ fn key_of(meta: &Meta) -> (u64, u64) {
 }
 
 /// A file that no other process appends to in our way, as long as this lasts.
-struct Alone<'a>(&'a File);
+struct AppendLock<'a>(&'a File);
 
-impl<'a> Alone<'a> {
+impl<'a> AppendLock<'a> {
     fn with(file: &'a File) -> io::Result<Self> {
         lock(file)?;
         Ok(Self(file))
@@ -718,7 +724,7 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-impl Drop for Alone<'_> {
+impl Drop for AppendLock<'_> {
     fn drop(&mut self) {
         // If not now, then when it is closed.
         let _ = sys::unlock(self.0);

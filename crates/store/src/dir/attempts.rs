@@ -1,6 +1,6 @@
 //! Uploads whose attempts are counted: of one there is one partial, which the latest attempt has.
 
-use super::{Inner, partial::Key, was::Was, wrong};
+use super::{DirInner, partial::PartialKey, was::Was, wrong};
 use crate::{Error, Result, Sink, Write, channel::Watch, fence::Fences};
 use godwit_sys as sys;
 use std::{
@@ -11,23 +11,23 @@ use std::{
 };
 
 /// Two openings of one directory in this process are one place.
-static FENCES: LazyLock<Fences<Upload>> = LazyLock::new(Fences::default);
+static FENCES: LazyLock<Fences<AttemptKey>> = LazyLock::new(Fences::default);
 
 /// Device, inode and birth of the root, and the key of an upload beneath it.
-type Upload = (u64, u64, Option<Duration>, [u8; 32]);
+type AttemptKey = (u64, u64, Option<Duration>, [u8; 32]);
 
-fn upload(dir: &Inner, path: &Path, id: Option<&str>) -> io::Result<Upload> {
+fn upload(dir: &DirInner, path: &Path, id: Option<&str>) -> io::Result<AttemptKey> {
     let meta = dir.root.meta(Path::new(""))?;
     // Who may not read it does without: the number of one that is gone may be given to another.
     let root = dir.root.folder(Path::new("")).and_then(|f| f.lockable());
     let birth = root.and_then(|root| sys::birth(&root)).unwrap_or_default();
-    let Key(key) = Key::of(&dir.identity, path, id);
+    let PartialKey(key) = PartialKey::of(&dir.identity, path, id);
     Ok((meta.device, meta.inode, birth, key))
 }
 
 /// Begins an attempt, once those before it are over.
 pub(super) fn begin(
-    dir: &Arc<Inner>,
+    dir: &Arc<DirInner>,
     path: &Path,
     write: &Write<'_>,
     attempt: u64,

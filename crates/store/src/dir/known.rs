@@ -8,27 +8,27 @@ use std::{collections::HashMap, time::Duration};
 
 /// BLAKE3 of files that are still as they were, the most recent ones, in memory.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Generations>);
+pub(super) struct KnownHashes(Mutex<Generations>);
 
 /// When the young are many, the old are forgotten and the young become old.
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<Name, Entry>,
-    old: HashMap<Name, Entry>,
+    young: HashMap<DeviceInode, KnownHash>,
+    old: HashMap<DeviceInode, KnownHash>,
 }
 
 /// Device and inode.
-type Name = (u64, u64);
+type DeviceInode = (u64, u64);
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct KnownHash {
     size: u64,
     mtime: Duration,
     ctime: Duration,
     blake3: [u8; 32],
 }
 
-impl Known {
+impl KnownHashes {
     /// Remembers the hash of a file that this process has just written.
     pub(super) fn wrote(&self, meta: &Meta, digest: &Digest) {
         if digest.algorithm() != Algorithm::Blake3 {
@@ -37,7 +37,7 @@ impl Known {
         let Ok(blake3) = digest.value().try_into() else {
             return;
         };
-        let entry = Entry {
+        let entry = KnownHash {
             size: meta.size,
             mtime: meta.mtime,
             ctime: meta.ctime,

@@ -10,7 +10,7 @@ use super::{
     record::{blake3_of, read_up_to, u64_at},
 };
 use crate::{crash, error::gone};
-use godwit_sys::{self as sys, Attributes, Folder, Meta, Open};
+use godwit_sys::{self as sys, Attributes, Folder, Meta, OpenMode};
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
@@ -27,9 +27,9 @@ pub(super) fn name_of(inode: u64) -> OsString {
 
 /// The writer of appends: its identity and number, hashed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) struct Writer(pub(super) [u8; 16]);
+pub(super) struct AppendWriter(pub(super) [u8; 16]);
 
-impl Writer {
+impl AppendWriter {
     pub(super) fn of(identity: &str, number: u64) -> Self {
         let mut text = (identity.len() as u64).to_le_bytes().to_vec();
         text.extend_from_slice(identity.as_bytes());
@@ -45,8 +45,8 @@ impl Writer {
 
 /// The last append of a writer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Turn {
-    pub(super) writer: Writer,
+pub(super) struct WriterTurn {
+    pub(super) writer: AppendWriter,
     /// The number of its last append; 0: of none yet.
     pub(super) seq: u64,
     /// The first bytes of the hash of that append's bytes.
@@ -55,7 +55,7 @@ pub(super) struct Turn {
 
 /// An append that is about to be written behind the end of a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Intent {
+pub(super) struct AppendIntent {
     /// Greater than that of the one before.
     pub(super) count: u64,
     pub(super) offset: u64,
@@ -63,19 +63,19 @@ pub(super) struct Intent {
     /// The hash of all the bytes.
     pub(super) digest: [u8; 32],
     /// The last append of each writer, once the bytes are there.
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<WriterTurn>,
 }
 
 /// An open ledger. Its holder has the lock of the file.
 #[derive(Debug)]
 pub(super) struct Ledger {
     file: File,
-    cells: [Option<Intent>; 2],
+    cells: [Option<AppendIntent>; 2],
 }
 
 /// The identity of a ledger's file.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Header {
+struct LedgerHeader {
     inode: u64,
     /// When the file was made, where the file system knows: inodes are used again.
     birth: Duration,
@@ -86,13 +86,13 @@ struct Header {
 impl Ledger {
     /// Opens the ledger of a file if there is one.
     pub(super) fn find(folder: &Folder, of: &File, meta: &Meta) -> io::Result<Option<Self>> {
-        let file = match folder.open(&name_of(meta.inode), Open::Change, 0) {
+        let file = match folder.open(&name_of(meta.inode), OpenMode::Change, 0) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
         let own = sys::meta(&file)?;
-        if own.kind != sys::Kind::File {
+        if own.kind != sys::FileKind::File {
             return Ok(None);
         }
         if !may_be_believed(&own, meta, sys::user_id()) {
@@ -110,7 +110,7 @@ impl Ledger {
     pub(super) fn begin(folder: &Folder, of: &File, meta: &Meta, name: &OsStr) -> io::Result<Self> {
         let own = name_of(meta.inode);
         gone(folder.remove_file(&own))?;
-        let file = folder.open(&own, Open::CreateNew, 0o600)?;
+        let file = folder.open(&own, OpenMode::CreateNew, 0o600)?;
         // Every user who may write to the file must be able to write to its ledger.
         let attributes = Attributes {
             owner: Some((meta.uid, meta.gid)),
@@ -121,7 +121,7 @@ impl Ledger {
         // Both names are on disk before the header is written, so a ledger with a header needs no other sync.
         folder.sync()?;
         crash::point("append.ledger-made");
-        let header = Header {
+        let header = LedgerHeader {
             inode: meta.inode,
             birth: birth(of),
             name: name.as_bytes().to_vec(),
@@ -134,14 +134,14 @@ impl Ledger {
     }
 
     /// Returns the last append of a writer.
-    pub(super) fn turn(&self, writer: Writer) -> io::Result<Option<Turn>> {
+    pub(super) fn turn(&self, writer: AppendWriter) -> io::Result<Option<WriterTurn>> {
         let page = self.page(writer)?;
         Ok(page.find(writer).map(|(_, slot)| slot.turn))
     }
 
     /// Returns the appends that may be incomplete, the older one first.
-    pub(super) fn outstanding(&self) -> io::Result<Vec<Intent>> {
-        let mut intents: Vec<&Intent> = self.cells.iter().flatten().collect();
+    pub(super) fn outstanding(&self) -> io::Result<Vec<AppendIntent>> {
+        let mut intents: Vec<&AppendIntent> = self.cells.iter().flatten().collect();
         intents.sort_by_key(|intent| intent.count);
         let mut outstanding = Vec::new();
         for intent in intents {
@@ -156,7 +156,7 @@ impl Ledger {
     }
 
     /// Persists the intent to append, before the first byte is written.
-    pub(super) fn intend(&mut self, mut intent: Intent) -> io::Result<Intent> {
+    pub(super) fn intend(&mut self, mut intent: AppendIntent) -> io::Result<AppendIntent> {
         let last = self.cells.iter().flatten().map(|intent| intent.count).max();
         intent.count = last.unwrap_or(0).wrapping_add(1);
         // Room for the slots first: when the bytes are there it must not be missing.
@@ -173,12 +173,12 @@ impl Ledger {
     }
 
     /// Notes that the bytes are durable. The note itself is synced before the next append but one reuses its cell.
-    pub(super) fn note(&self, intent: &Intent) -> io::Result<()> {
+    pub(super) fn note(&self, intent: &AppendIntent) -> io::Result<()> {
         intent.turns.iter().try_for_each(|turn| self.put(*turn))
     }
 
     /// Notes that the bytes are not in the file, and never will be.
-    pub(super) fn forget(&mut self, intent: &Intent) -> io::Result<()> {
+    pub(super) fn forget(&mut self, intent: &AppendIntent) -> io::Result<()> {
         let cell = (intent.count % 2) as usize;
         self.file.write_all_at(&[0; CELL_BYTES], cell_at(cell))?;
         self.cells[cell] = None;
@@ -189,17 +189,17 @@ impl Ledger {
         crash::sync(&self.file)
     }
 
-    fn page(&self, writer: Writer) -> io::Result<Page> {
+    fn page(&self, writer: AppendWriter) -> io::Result<LedgerPage> {
         let at = writer.page();
         let mut bytes = vec![0; PAGE_BYTES];
         read_up_to(&self.file, &mut bytes, at)?;
-        Ok(Page { at, bytes })
+        Ok(LedgerPage { at, bytes })
     }
 
-    fn reserve(&self, writer: Writer) -> io::Result<()> {
+    fn reserve(&self, writer: AppendWriter) -> io::Result<()> {
         match self.turn(writer)? {
             Some(_) => Ok(()),
-            None => self.put(Turn {
+            None => self.put(WriterTurn {
                 writer,
                 seq: 0,
                 hash: [0; HASH_BYTES],
@@ -207,7 +207,7 @@ impl Ledger {
         }
     }
 
-    fn put(&self, turn: Turn) -> io::Result<()> {
+    fn put(&self, turn: WriterTurn) -> io::Result<()> {
         let page = self.page(turn.writer)?;
         let is_needed = |writer| {
             let mut turns = self.cells.iter().flatten().flat_map(|cell| &cell.turns);
@@ -218,7 +218,7 @@ impl Ledger {
             Some((at, _)) => at,
             None => page.room(used_at, &is_needed).ok_or_else(full)?,
         };
-        let slot = Slot { turn, used_at };
+        let slot = LedgerSlot { turn, used_at };
         self.file.write_all_at(&slot.encode(at), at)
     }
 }
@@ -239,7 +239,7 @@ fn full() -> io::Error {
 
 /// Tells whether a ledger's file is gone: no file has the name in the ledger, and the last append is long ago.
 pub(super) fn is_orphan(folder: &Folder, name: &OsStr, age: Duration) -> bool {
-    let Ok(file) = folder.open(name, Open::Read, 0) else {
+    let Ok(file) = folder.open(name, OpenMode::Read, 0) else {
         return false;
     };
     let Ok(meta) = sys::meta(&file) else {
@@ -275,7 +275,7 @@ impl Carried {
         to: &Folder,
     ) -> io::Result<Option<Self>> {
         let name = name_of(meta.inode);
-        let ledger = match from.open(&name, Open::Read, 0) {
+        let ledger = match from.open(&name, OpenMode::Read, 0) {
             Ok(ledger) => ledger,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
@@ -284,11 +284,11 @@ impl Carried {
         if here(from)? == here(to)? {
             return Ok(None);
         }
-        let file = from.open(of, Open::Read, 0)?;
+        let file = from.open(of, OpenMode::Read, 0)?;
         super::append::lock(&file)?;
         let meta = sys::meta(&ledger)?;
         gone(to.remove_file(&name))?;
-        let copy = to.open(&name, Open::CreateNew, 0o600)?;
+        let copy = to.open(&name, OpenMode::CreateNew, 0o600)?;
         let copied = copy_slowly(&ledger, &copy, meta.size).and_then(|()| {
             let attributes = Attributes {
                 owner: Some((meta.uid, meta.gid)),
@@ -341,12 +341,12 @@ pub(super) struct Doomed {
 
 impl Doomed {
     pub(super) fn find(folder: &Folder, of: &OsStr, meta: &Meta) -> Option<Self> {
-        if meta.kind != sys::Kind::File || meta.links > 1 {
+        if meta.kind != sys::FileKind::File || meta.links > 1 {
             return None;
         }
         let name = name_of(meta.inode);
         folder.meta(&name).ok()?;
-        let file = folder.open(of, Open::Name, 0).ok()?;
+        let file = folder.open(of, OpenMode::Name, 0).ok()?;
         let is_it = sys::meta(&file).is_ok_and(|is| is.inode == meta.inode);
         is_it.then_some(Self { name, _file: file })
     }
@@ -361,7 +361,7 @@ fn birth(file: &File) -> Duration {
     sys::birth(file).ok().flatten().unwrap_or_default()
 }
 
-type Top = (Header, [Option<Intent>; 2]);
+type Top = (LedgerHeader, [Option<AppendIntent>; 2]);
 
 /// `None`: it is no ledger.
 fn read_top(file: &File) -> io::Result<Option<Top>> {
@@ -369,16 +369,16 @@ fn read_top(file: &File) -> io::Result<Option<Top>> {
     read_up_to(file, &mut top, 0)?;
     let cell = |n: usize| {
         let at = cell_at(n) as usize;
-        Intent::decode(&top[at..at + CELL_BYTES], n)
+        AppendIntent::decode(&top[at..at + CELL_BYTES], n)
     };
-    Ok(Header::decode(&top[..HEADER_BYTES]).map(|header| (header, [cell(0), cell(1)])))
+    Ok(LedgerHeader::decode(&top[..HEADER_BYTES]).map(|header| (header, [cell(0), cell(1)])))
 }
 
 fn cell_at(n: usize) -> u64 {
     (HEADER_BYTES + n * CELL_BYTES) as u64
 }
 
-impl Header {
+impl LedgerHeader {
     fn encode(&self) -> Vec<u8> {
         let name = &self.name[..self.name.len().min(NAME_BYTES_MAX)];
         let mut out = MAGIC.to_vec();
@@ -406,7 +406,7 @@ impl Header {
     }
 }
 
-impl Intent {
+impl AppendIntent {
     fn encode(&self) -> Vec<u8> {
         assert!(self.turns.len() <= TURNS_MAX, "bounded by who gathers them");
         let mut out = vec![0; 8];
@@ -438,13 +438,13 @@ impl Intent {
             turns: bytes[72..]
                 .chunks_exact(TURN_BYTES)
                 .take(turns as usize)
-                .map(Turn::decode)
+                .map(WriterTurn::decode)
                 .collect(),
         })
     }
 }
 
-impl Turn {
+impl WriterTurn {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.writer.0);
         out.extend_from_slice(&self.seq.to_le_bytes());
@@ -453,7 +453,7 @@ impl Turn {
 
     fn decode(bytes: &[u8]) -> Self {
         Self {
-            writer: Writer(bytes[..16].try_into().expect("16 bytes")),
+            writer: AppendWriter(bytes[..16].try_into().expect("16 bytes")),
             seq: u64_at(bytes, 16),
             hash: bytes[24..TURN_BYTES].try_into().expect("24 bytes"),
         }
@@ -462,12 +462,12 @@ impl Turn {
 
 /// The entry of a writer in a ledger.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Slot {
-    turn: Turn,
+struct LedgerSlot {
+    turn: WriterTurn,
     used_at: Duration,
 }
 
-impl Slot {
+impl LedgerSlot {
     fn encode(&self, at: u64) -> Vec<u8> {
         let mut out = vec![0; 8];
         out.extend_from_slice(&self.used_at.as_secs().to_le_bytes());
@@ -480,38 +480,38 @@ impl Slot {
     fn decode(bytes: &[u8], at: u64) -> Option<Self> {
         (bytes[..8] == seal_of(&bytes[8..], at)).then(|| Self {
             used_at: Duration::from_secs(u64_at(bytes, 8)),
-            turn: Turn::decode(&bytes[16..]),
+            turn: WriterTurn::decode(&bytes[16..]),
         })
     }
 }
 
 /// Slots that writers of one beginning share.
-struct Page {
+struct LedgerPage {
     at: u64,
     bytes: Vec<u8>,
 }
 
-impl Page {
-    fn slots(&self) -> impl Iterator<Item = (u64, Option<Slot>)> {
+impl LedgerPage {
+    fn slots(&self) -> impl Iterator<Item = (u64, Option<LedgerSlot>)> {
         let slots = self.bytes.chunks_exact(SLOT_BYTES).enumerate();
         slots.map(|(i, bytes)| {
             let at = self.at + (i * SLOT_BYTES) as u64;
-            (at, Slot::decode(bytes, at))
+            (at, LedgerSlot::decode(bytes, at))
         })
     }
 
-    fn find(&self, writer: Writer) -> Option<(u64, Slot)> {
+    fn find(&self, writer: AppendWriter) -> Option<(u64, LedgerSlot)> {
         let mut slots = self.slots().filter_map(|(at, slot)| Some((at, slot?)));
         slots.find(|(_, slot)| slot.turn.writer == writer)
     }
 
     /// Returns a slot for another writer. That is an empty one, or the one that was unused for longest, if that is
     /// long enough.
-    fn room(&self, now: Duration, is_needed: &dyn Fn(Writer) -> bool) -> Option<u64> {
+    fn room(&self, now: Duration, is_needed: &dyn Fn(AppendWriter) -> bool) -> Option<u64> {
         if let Some((at, _)) = self.slots().find(|(_, slot)| slot.is_none()) {
             return Some(at);
         }
-        let idle = |slot: &Slot| now.saturating_sub(slot.used_at) >= FORGOTTEN_AFTER;
+        let idle = |slot: &LedgerSlot| now.saturating_sub(slot.used_at) >= FORGOTTEN_AFTER;
         let slots = self.slots().filter_map(|(at, slot)| Some((at, slot?)));
         slots
             .filter(|(_, slot)| idle(slot) && !is_needed(slot.turn.writer))
@@ -553,9 +553,9 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 86_400);
 mod tests {
     use super::*;
 
-    fn turn(n: u8) -> Turn {
-        Turn {
-            writer: Writer([n; 16]),
+    fn turn(n: u8) -> WriterTurn {
+        WriterTurn {
+            writer: AppendWriter([n; 16]),
             seq: u64::from(n) << 40,
             hash: [n; HASH_BYTES],
         }
@@ -563,30 +563,30 @@ mod tests {
 
     #[test]
     fn a_header_torn_anywhere_is_none() {
-        let header = Header {
+        let header = LedgerHeader {
             inode: 9,
             birth: Duration::new(3, 4),
             name: b"hard\xffname\n".to_vec(),
         };
         let mut good = header.encode();
         good.resize(HEADER_BYTES, 0);
-        assert_eq!(Header::decode(&good), Some(header.clone()));
+        assert_eq!(LedgerHeader::decode(&good), Some(header.clone()));
         for at in 0..header.encode().len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            assert_eq!(Header::decode(&bad), None, "byte {at}");
+            assert_eq!(LedgerHeader::decode(&bad), None, "byte {at}");
         }
-        let long = Header {
+        let long = LedgerHeader {
             name: vec![b'x'; 1 << 20],
             ..header
         };
         assert!(long.encode().len() <= HEADER_BYTES);
-        assert_eq!(Header::decode(&[0; HEADER_BYTES]), None);
+        assert_eq!(LedgerHeader::decode(&[0; HEADER_BYTES]), None);
     }
 
     #[test]
     fn an_intent_torn_anywhere_is_none() {
-        let intent = Intent {
+        let intent = AppendIntent {
             count: 7,
             offset: 1 << 40,
             len: 5,
@@ -595,14 +595,18 @@ mod tests {
         };
         let good = intent.encode();
         assert_eq!(good.len(), CELL_BYTES);
-        assert_eq!(Intent::decode(&good, 1), Some(intent));
-        assert_eq!(Intent::decode(&good, 0), None, "it belongs to another cell");
+        assert_eq!(AppendIntent::decode(&good, 1), Some(intent));
+        assert_eq!(
+            AppendIntent::decode(&good, 0),
+            None,
+            "it belongs to another cell"
+        );
         for at in 0..CELL_BYTES {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
-            assert_eq!(Intent::decode(&bad, 1), None, "byte {at}");
+            assert_eq!(AppendIntent::decode(&bad, 1), None, "byte {at}");
         }
-        assert_eq!(Intent::decode(&[0; CELL_BYTES], 0), None);
+        assert_eq!(AppendIntent::decode(&[0; CELL_BYTES], 0), None);
     }
 
     /// Inodes are used again.
@@ -618,22 +622,24 @@ mod tests {
             return;
         }
         Ledger::begin(&folder, &file, &meta, OsStr::new("log")).unwrap();
-        let header = Header {
+        let header = LedgerHeader {
             inode: meta.inode,
             birth: birth(&file),
             name: b"log".to_vec(),
         };
-        let is_found = |header: &Header| {
-            let ledger = folder.open(&name_of(meta.inode), Open::Change, 0).unwrap();
+        let is_found = |header: &LedgerHeader| {
+            let ledger = folder
+                .open(&name_of(meta.inode), OpenMode::Change, 0)
+                .unwrap();
             ledger.write_all_at(&header.encode(), 0).unwrap();
             Ledger::find(&folder, &file, &meta).unwrap().is_some()
         };
         assert!(is_found(&header));
-        assert!(!is_found(&Header {
+        assert!(!is_found(&LedgerHeader {
             birth: header.birth + Duration::from_nanos(1),
             ..header.clone()
         }));
-        assert!(!is_found(&Header {
+        assert!(!is_found(&LedgerHeader {
             inode: meta.inode + 1,
             ..header
         }));
@@ -642,7 +648,7 @@ mod tests {
     #[test]
     fn ledger_needs_writer_rights_to_be_believed() {
         let meta = |uid, gid, mode| Meta {
-            kind: sys::Kind::File,
+            kind: sys::FileKind::File,
             size: 0,
             mode,
             uid,
@@ -677,7 +683,7 @@ mod tests {
         let now = 100 * day;
         let page = |used_at: &dyn Fn(u64) -> Duration| {
             let slot = |i: u64| {
-                let slot = Slot {
+                let slot = LedgerSlot {
                     turn: turn(i as u8),
                     used_at: used_at(i),
                 };
@@ -685,12 +691,12 @@ mod tests {
             };
             let bytes: Vec<u8> = (0..64).flat_map(slot).collect();
             assert_eq!(bytes.len(), PAGE_BYTES);
-            Page {
+            LedgerPage {
                 at: PAGES_AT,
                 bytes,
             }
         };
-        let nobody = |_: Writer| false;
+        let nobody = |_: AppendWriter| false;
         let busy = page(&|_| now - 29 * day);
         assert_eq!(busy.room(now, &nobody), None);
         let idle = page(&|i| {
@@ -701,7 +707,7 @@ mod tests {
             }
         });
         assert_eq!(idle.room(now, &nobody), Some(PAGES_AT + 5 * 64));
-        let needed = |writer: Writer| writer == turn(5).writer;
+        let needed = |writer: AppendWriter| writer == turn(5).writer;
         assert_eq!(idle.room(now, &needed), Some(PAGES_AT));
         assert_eq!(idle.find(turn(7).writer).unwrap().1.turn, turn(7));
         let mut holed = page(&|_| now);

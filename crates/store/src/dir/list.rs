@@ -1,6 +1,6 @@
 //! Lists a directory.
 
-use super::{Inner, partial, place, stat, wrong};
+use super::{DirInner, partial, place, stat, wrong};
 use crate::{Entry, Result};
 use std::{
     ffi::{OsStr, OsString},
@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-impl Inner {
+impl DirInner {
     pub(super) fn list(
         &self,
         path: &Path,

@@ -5,11 +5,11 @@
 //! the process, so another process can take over after a crash.
 
 use super::{
-    Inner,
+    DirInner,
     ledger::{LEDGER, is_orphan},
     now,
-    place::Place,
-    record::{Found, Header, Record, Slot, keepable},
+    place::FilePlace,
+    record::{FoundRecord, LeafSlot, PartialRecord, RecordHeader, keepable},
     was::NOTE,
     wrong,
 };
@@ -17,7 +17,7 @@ use crate::{Error, LocalFile, Origin, Result, Write, error::gone, store::same_or
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, hex, leaf_range,
 };
-use godwit_sys::{self as sys, Folder, Open};
+use godwit_sys::{self as sys, Folder, OpenMode};
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
@@ -56,20 +56,20 @@ impl Partial {
 
 /// A partial that is locked by us.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LockedPartial {
     pub(super) file: File,
-    pub(super) name: Name,
+    pub(super) name: PartialName,
     pub(super) inode: u64,
-    pub(super) key: Key,
+    pub(super) key: PartialKey,
     /// The state that an earlier process left; `None`: the file is new, and empty.
-    pub(super) left: Option<Left>,
+    pub(super) left: Option<LeftState>,
 }
 
 /// The state that an earlier process left, verified.
 #[derive(Debug)]
-pub(super) struct Left {
-    pub(super) record: Record,
-    pub(super) slots: Vec<(u64, Slot)>,
+pub(super) struct LeftState {
+    pub(super) record: PartialRecord,
+    pub(super) slots: Vec<(u64, LeafSlot)>,
     /// The first epoch that is unused.
     pub(super) epoch: u64,
     pub(super) reread_bytes: u64,
@@ -77,9 +77,9 @@ pub(super) struct Left {
 
 /// Identity, path and id, hashed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Key(pub(super) [u8; 32]);
+pub(super) struct PartialKey(pub(super) [u8; 32]);
 
-impl Key {
+impl PartialKey {
     pub(super) fn of(identity: &str, path: &Path, id: Option<&str>) -> Self {
         let mut text = Vec::new();
         let parts: Vec<&[u8]> = path
@@ -101,7 +101,7 @@ impl Key {
 
     /// Returns the names of the `n`th partial of this key: a partial in use is
     /// never shared, so a second writer gets the next.
-    fn name(&self, n: u32) -> Name {
+    fn name(&self, n: u32) -> PartialName {
         let hash = hex(&self.0[..12]);
         let number = if n == 0 {
             String::new()
@@ -109,7 +109,7 @@ impl Key {
             format!(".{n}")
         };
         let of = |end: &str| OsString::from(format!("{PREFIX}{hash}{number}{end}"));
-        Name {
+        PartialName {
             part: of(PART),
             record: of(RECORD),
         }
@@ -118,7 +118,7 @@ impl Key {
 
 /// The names of a partial and of its record.
 #[derive(Clone, Debug)]
-pub(super) struct Name {
+pub(super) struct PartialName {
     pub(super) part: OsString,
     pub(super) record: OsString,
 }
@@ -174,11 +174,16 @@ fn nonce() -> u64 {
     *NONCE.get_or_init(|| RandomState::new().hash_one((std::process::id(), now())))
 }
 
-impl Inner {
+impl DirInner {
     /// Takes the partial of this upload: the one a predecessor left if it fits,
     /// else a new one.
-    pub(super) fn hold(&self, path: &Path, place: &Place, write: &Write<'_>) -> io::Result<Held> {
-        let key = Key::of(&self.identity, path, write.id);
+    pub(super) fn hold(
+        &self,
+        path: &Path,
+        place: &FilePlace,
+        write: &Write<'_>,
+    ) -> io::Result<LockedPartial> {
+        let key = PartialKey::of(&self.identity, path, write.id);
         let patience = Instant::now() + ATTEMPT_PATIENCE;
         for n in 0..WRITERS_MAX {
             let name = key.name(n);
@@ -198,7 +203,7 @@ impl Inner {
                 }
                 continue;
             };
-            let mut held = Held {
+            let mut held = LockedPartial {
                 file,
                 name,
                 inode: meta.inode,
@@ -232,13 +237,13 @@ impl Inner {
         // We must be able to open it again, whatever mode it will have at the end.
         let mode = mode.unwrap_or(0o666) & 0o777 | 0o600;
         for _ in 0..RACES_MAX {
-            let file = folder.open(name, Open::Create, mode)?;
+            let file = folder.open(name, OpenMode::Create, mode)?;
             if !patient_lock(&file)? {
                 return Ok(None);
             }
             // Its owner may have published or removed it before we got the lock.
             let meta = sys::meta(&file)?;
-            if meta.kind != sys::Kind::File {
+            if meta.kind != sys::FileKind::File {
                 return Err(io::Error::other(
                     "the name of the partial is taken by something else",
                 ));
@@ -258,17 +263,17 @@ impl Inner {
     fn left_by_predecessor(
         &self,
         path: &Path,
-        place: &Place,
+        place: &FilePlace,
         write: &Write<'_>,
-        held: &Held,
+        held: &LockedPartial,
         part: &sys::Meta,
-    ) -> io::Result<Option<Left>> {
-        let record = match place.folder.open(&held.name.record, Open::Change, 0) {
+    ) -> io::Result<Option<LeftState>> {
+        let record = match place.folder.open(&held.name.record, OpenMode::Change, 0) {
             Ok(record) => record,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let Some(found) = Found::read(&record)? else {
+        let Some(found) = FoundRecord::read(&record)? else {
             return Ok(None);
         };
         if !is_of(&found.header, held.inode, held.key) || !fits(&found.header, write) {
@@ -283,7 +288,7 @@ impl Inner {
             .max(found.synced)
             + 1;
         let changed = is_changed(part, &sys::meta(&record)?);
-        let record = Record::go_on(record, &found);
+        let record = PartialRecord::go_on(record, &found);
         let (mut slots, mut lost, mut verified) = (Vec::new(), Vec::new(), Vec::new());
         let mut reread_bytes = 0;
         for (leaf, slot) in found.slots {
@@ -307,7 +312,7 @@ impl Inner {
             if slot.chain.is_some()
                 && slot.chain == chain_on_disk(path, &held.file, leaf, &slot).ok().flatten()
             {
-                let slot = Slot {
+                let slot = LeafSlot {
                     boot: sys::boot_id(),
                     epoch,
                     ..slot
@@ -320,10 +325,10 @@ impl Inner {
         // Lost leaves are written to the record before the others and after all reads. The write makes the record
         // younger than the partial, and the next process must not trust lost leaves.
         for leaf in lost {
-            let nothing = Slot {
+            let nothing = LeafSlot {
                 boot: sys::boot_id(),
                 epoch,
-                ..Slot::default()
+                ..LeafSlot::default()
             };
             record.write(leaf, &nothing)?;
         }
@@ -331,7 +336,7 @@ impl Inner {
             record.write(*leaf, slot)?;
         }
         slots.extend(verified);
-        Ok(Some(Left {
+        Ok(Some(LeftState {
             record,
             slots,
             epoch,
@@ -342,7 +347,7 @@ impl Inner {
     /// Finds the kept upload of this identity: the one that is not in use, if any.
     pub(super) fn partial(&self, path: &Path, id: Option<&str>) -> Result<Option<Partial>> {
         let place = self.place_of_file(path)?;
-        let key = Key::of(&self.identity, path, id);
+        let key = PartialKey::of(&self.identity, path, id);
         let mut busy = None;
         for n in 0..WRITERS_MAX {
             let name = key.name(n);
@@ -350,33 +355,38 @@ impl Inner {
                 .look(&place.folder, &name, key)
                 .map_err(|e| wrong(path, e))?;
             match seen {
-                Seen::Nothing => break,
-                Seen::Void => {}
-                Seen::Some(partial) if partial.in_use => busy = busy.or(Some(partial)),
-                Seen::Some(partial) => return Ok(Some(partial)),
+                SeenPartial::Nothing => break,
+                SeenPartial::Void => {}
+                SeenPartial::Some(partial) if partial.in_use => busy = busy.or(Some(partial)),
+                SeenPartial::Some(partial) => return Ok(Some(partial)),
             }
         }
         Ok(busy)
     }
 
     /// Looks at a partial without taking it.
-    fn look(&self, folder: &Folder, name: &Name, key: Key) -> io::Result<Seen> {
-        let part = match folder.open(&name.part, Open::Read, 0) {
+    fn look(
+        &self,
+        folder: &Folder,
+        name: &PartialName,
+        key: PartialKey,
+    ) -> io::Result<SeenPartial> {
+        let part = match folder.open(&name.part, OpenMode::Read, 0) {
             Ok(part) => part,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Seen::Nothing),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(SeenPartial::Nothing),
             Err(e) => return Err(e),
         };
         let meta = sys::meta(&part)?;
-        let record = match folder.open(&name.record, Open::Read, 0) {
+        let record = match folder.open(&name.record, OpenMode::Read, 0) {
             Ok(record) => record,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Seen::Void),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(SeenPartial::Void),
             Err(e) => return Err(e),
         };
-        let Some(found) = Found::read(&record)? else {
-            return Ok(Seen::Void);
+        let Some(found) = FoundRecord::read(&record)? else {
+            return Ok(SeenPartial::Void);
         };
         if !is_of(&found.header, meta.inode, key) {
-            return Ok(Seen::Void);
+            return Ok(SeenPartial::Void);
         }
         let changed = is_changed(&meta, &sys::meta(&record)?);
         let (mut done, mut leaves) = (Extents::new(), Vec::new());
@@ -389,7 +399,7 @@ impl Inner {
                 leaves.extend(slot.chain.map(|chain| (leaf, chain)));
             }
         }
-        Ok(Seen::Some(Partial {
+        Ok(SeenPartial::Some(Partial {
             done,
             size: found.header.size,
             origin: found.header.origin,
@@ -402,13 +412,13 @@ impl Inner {
 
     pub(super) fn abandon(&self, path: &Path, id: Option<&str>) -> Result<()> {
         let place = self.place_of_file(path)?;
-        let key = Key::of(&self.identity, path, id);
+        let key = PartialKey::of(&self.identity, path, id);
         let (mut removed, mut busy) = (false, false);
         for n in 0..WRITERS_MAX {
             match self.remove_partial(&place.folder, &key.name(n), Duration::ZERO) {
-                Ok(Removed::Nothing) => break,
-                Ok(Removed::InUse) => busy = true,
-                Ok(Removed::Gone) => removed = true,
+                Ok(RemoveOutcome::Nothing) => break,
+                Ok(RemoveOutcome::InUse) => busy = true,
+                Ok(RemoveOutcome::Gone) => removed = true,
                 Err(e) => return Err(wrong(path, e)),
             }
         }
@@ -419,19 +429,24 @@ impl Inner {
         }
     }
 
-    fn remove_partial(&self, folder: &Folder, name: &Name, age: Duration) -> io::Result<Removed> {
-        let part = match folder.open(&name.part, Open::Read, 0) {
+    fn remove_partial(
+        &self,
+        folder: &Folder,
+        name: &PartialName,
+        age: Duration,
+    ) -> io::Result<RemoveOutcome> {
+        let part = match folder.open(&name.part, OpenMode::Read, 0) {
             Ok(part) => part,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Removed::Nothing),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(RemoveOutcome::Nothing),
             Err(e) => return Err(e),
         };
         let young = now().saturating_sub(sys::meta(&part)?.mtime) < age;
         if young || !sys::try_lock(&part)? {
-            return Ok(Removed::InUse);
+            return Ok(RemoveOutcome::InUse);
         }
         gone(folder.remove_file(&name.record))?;
         gone(folder.remove_file(&name.part))?;
-        Ok(Removed::Gone)
+        Ok(RemoveOutcome::Gone)
     }
 
     /// Finds all names of partials, in the whole tree below.
@@ -519,11 +534,11 @@ impl Inner {
                         break;
                     }
                 };
-                let is_folder = kind == sys::Kind::Directory
-                    || kind == sys::Kind::Unknown
+                let is_folder = kind == sys::FileKind::Directory
+                    || kind == sys::FileKind::Unknown
                         && folder
                             .meta(&name)
-                            .is_ok_and(|m| m.kind == sys::Kind::Directory);
+                            .is_ok_and(|m| m.kind == sys::FileKind::Directory);
                 each(&path, &folder, &name);
                 if is_folder && !is_reserved(&name) {
                     left.push(path.join(name));
@@ -547,11 +562,14 @@ impl Inner {
         }
         let Some(stem) = name.as_bytes().strip_suffix(RECORD.as_bytes()) else {
             let stem = &name.as_bytes()[..name.len() - PART.len()];
-            let name = Name {
+            let name = PartialName {
                 part: name.into(),
                 record: join(stem, RECORD),
             };
-            return matches!(self.remove_partial(folder, &name, age), Ok(Removed::Gone));
+            return matches!(
+                self.remove_partial(folder, &name, age),
+                Ok(RemoveOutcome::Gone)
+            );
         };
         // A record whose partial was published just before a crash.
         let orphan = folder
@@ -576,16 +594,16 @@ impl Inner {
     /// Begins a record for a new partial of this process.
     pub(super) fn begin_record(
         &self,
-        place: &Place,
-        held: &Held,
-        header: &Header,
-    ) -> io::Result<Record> {
+        place: &FilePlace,
+        held: &LockedPartial,
+        header: &RecordHeader,
+    ) -> io::Result<PartialRecord> {
         gone(place.folder.remove_file(&held.name.record))?;
         let file = place
             .folder
-            .open(&held.name.record, Open::CreateNew, 0o600)?;
+            .open(&held.name.record, OpenMode::CreateNew, 0o600)?;
         crate::crash::point("dir.record-made");
-        Record::begin(file, header)
+        PartialRecord::begin(file, header)
     }
 }
 
@@ -600,14 +618,14 @@ fn patient_lock(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-enum Seen {
+enum SeenPartial {
     Nothing,
     /// A partial without a valid record.
     Void,
     Some(Partial),
 }
 
-enum Removed {
+enum RemoveOutcome {
     Nothing,
     InUse,
     Gone,
@@ -617,7 +635,7 @@ fn join(stem: &[u8], end: &str) -> OsString {
     OsStr::from_bytes(&[stem, end.as_bytes()].concat()).to_owned()
 }
 
-fn is_of(header: &Header, inode: u64, key: Key) -> bool {
+fn is_of(header: &RecordHeader, inode: u64, key: PartialKey) -> bool {
     header.inode == inode && header.key == key.0
 }
 
@@ -627,12 +645,12 @@ fn is_changed(part: &sys::Meta, record: &sys::Meta) -> bool {
     part.mtime > record.mtime + BYTES_TO_SLOT
 }
 
-fn fits(header: &Header, write: &Write<'_>) -> bool {
+fn fits(header: &RecordHeader, write: &Write<'_>) -> bool {
     let size = header.size.is_none() || write.size.is_none() || header.size == write.size;
     size && same_origin(header.origin.as_ref(), write.origin.map(keepable).as_ref())
 }
 
-fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &Slot) -> Result<Option<Chain>> {
+fn chain_on_disk(path: &Path, file: &File, leaf: u64, slot: &LeafSlot) -> Result<Option<Chain>> {
     let [range] = &slot.in_file(leaf)[..] else {
         return Ok(None);
     };

@@ -1,13 +1,13 @@
 //! Patches of a file in place: readers see every byte at once, and nothing is resumed.
 
-use super::{Inner, append, now, place::Place, regular, stat, wrong};
+use super::{DirInner, append, now, place::FilePlace, regular, stat, wrong};
 use crate::{
-    Checks, Error, Finished, LocalFile, Result, Sink, Take, Whole, Write, WriteMode,
+    BlockWriter, Checks, Error, Expected, Finished, LocalFile, Result, Sink, Write, WriteMode,
     channel::Watch,
-    landed::{Hashed, Landed},
+    landed::{BlockHashes, LandedRanges},
 };
 use godwit_core::{Block, Chain, Extents};
-use godwit_sys::{self as sys, Attributes, Open};
+use godwit_sys::{self as sys, Attributes, OpenMode};
 use parking_lot::Mutex;
 use std::{
     fs::File,
@@ -18,22 +18,22 @@ use std::{
 };
 
 /// Starts to change a file in place, or to append to it without a number.
-pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+pub(super) fn begin(dir: &Arc<DirInner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
     let place = dir.place_of_file(path)?;
     let failed = |e| wrong(path, e);
     if let Some(old) = &place.old {
         regular(path, old)?;
     }
     let (aim, how) = match write.how {
-        WriteMode::Append { .. } => (Aim::Append, Open::Append),
-        _ => (Aim::Change, Open::Create),
+        WriteMode::Append { .. } => (PatchKind::Append, OpenMode::Append),
+        _ => (PatchKind::Change, OpenMode::Create),
     };
     let mode = write.mode.unwrap_or(0o666);
     let file = match place.folder.open(&place.name, how, mode) {
         // Writable, but not readable.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && aim == Aim::Change => place
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && aim == PatchKind::Change => place
             .folder
-            .open(&place.name, Open::ChangeUnread, 0)
+            .open(&place.name, OpenMode::ChangeUnread, 0)
             .map_err(|_| failed(e))?,
         done => done.map_err(failed)?,
     };
@@ -51,25 +51,29 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
             .dress(&place.name, &file, &attributes)
             .map_err(failed)?;
     }
-    let start = if aim == Aim::Append { meta.size } else { 0 };
-    let opened = Opened { place, file };
+    let start = if aim == PatchKind::Append {
+        meta.size
+    } else {
+        0
+    };
+    let opened = PatchFile { place, file };
     Ok(Box::new(Patch::new(dir, path, opened, aim, start, write)))
 }
 
 /// Starts to write some of a file that another process on the same disk puts together. The file exists already, under
 /// its name or under that of a partial.
-pub(super) fn share(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+pub(super) fn share(dir: &Arc<DirInner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
     let place = dir.place_of_shared(path)?;
     let failed = |e| wrong(path, e);
-    let file = place.folder.open(&place.name, Open::Change, 0);
+    let file = place.folder.open(&place.name, OpenMode::Change, 0);
     let file = file.map_err(failed)?;
     regular(path, &sys::meta(&file).map_err(failed)?)?;
-    let opened = Opened { place, file };
+    let opened = PatchFile { place, file };
     Ok(Box::new(Patch::new(
         dir,
         path,
         opened,
-        Aim::Change,
+        PatchKind::Change,
         0,
         write,
     )))
@@ -77,25 +81,25 @@ pub(super) fn share(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
 
 /// Writes a whole file into the one that is there, because no other can be made beside it.
 pub(super) fn instead_of_upload(
-    dir: &Arc<Inner>,
+    dir: &Arc<DirInner>,
     path: &Path,
-    place: Place,
+    place: FilePlace,
     write: &Write<'_>,
 ) -> io::Result<Box<dyn Sink>> {
-    let file = place.folder.open(&place.name, Open::Change, 0)?;
-    let opened = Opened { place, file };
+    let file = place.folder.open(&place.name, OpenMode::Change, 0)?;
+    let opened = PatchFile { place, file };
     Ok(Box::new(Patch::new(
         dir,
         path,
         opened,
-        Aim::Whole,
+        PatchKind::Whole,
         0,
         write,
     )))
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Aim {
+enum PatchKind {
     /// Some bytes of it.
     Change,
     /// All of it.
@@ -105,30 +109,30 @@ enum Aim {
 }
 
 /// A file, and where it was when it was opened.
-struct Opened {
-    place: Place,
+struct PatchFile {
+    place: FilePlace,
     file: File,
 }
 
 struct Patch {
-    dir: Arc<Inner>,
+    dir: Arc<DirInner>,
     path: PathBuf,
-    place: Place,
+    place: FilePlace,
     file: File,
-    aim: Aim,
+    aim: PatchKind,
     /// Where offset 0 was when we began.
     start: u64,
     checks: Checks,
     watch: Option<Arc<Watch>>,
-    landed: Mutex<Landed>,
+    landed: Mutex<LandedRanges>,
 }
 
 impl Patch {
     fn new(
-        dir: &Arc<Inner>,
+        dir: &Arc<DirInner>,
         path: &Path,
-        Opened { place, file }: Opened,
-        aim: Aim,
+        PatchFile { place, file }: PatchFile,
+        aim: PatchKind,
         start: u64,
         write: &Write<'_>,
     ) -> Self {
@@ -141,11 +145,11 @@ impl Patch {
             start,
             checks: write.checks,
             watch: write.watch.clone(),
-            landed: Mutex::new(Landed::new(write.checks, write.size)),
+            landed: Mutex::new(LandedRanges::new(write.checks, write.size)),
         }
     }
 
-    fn append(&self, block: Block<'_>, landed: &Landed) -> Result<()> {
+    fn append(&self, block: Block<'_>, landed: &LandedRanges) -> Result<()> {
         let next = landed.done().end();
         if block.offset != next {
             return Err(Error::unsupported(
@@ -159,7 +163,7 @@ impl Patch {
     }
 
     /// Cuts the file to its announced length and compares its digest.
-    fn settle_change(&self, whole: &Whole) -> Result<Finished> {
+    fn settle_change(&self, whole: &Expected) -> Result<Finished> {
         let failed = |e| wrong(&self.path, e);
         let len = sys::meta(&self.file).map_err(failed)?.size;
         match whole.size {
@@ -188,27 +192,27 @@ impl Patch {
         let Some(expected) = &whole.digest else {
             return Ok(Finished::default());
         };
-        let mut all = Landed::new(Checks::default(), Some(len));
+        let mut all = LandedRanges::new(Checks::default(), Some(len));
         all.recorded(0, std::slice::from_ref(&(0..len)), None);
         all.settle(
             &self.path,
-            &Whole {
+            &Expected {
                 size: Some(len),
                 digest: Some(expected.clone()),
-                ..Whole::default()
+                ..Expected::default()
             },
             &read,
         )
     }
 }
 
-impl Take for Patch {
+impl BlockWriter for Patch {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if block.offset.checked_add(block.bytes.len() as u64).is_none() {
             return Err(wrong(&self.path, io::ErrorKind::FileTooLarge.into()));
         }
-        let hashed = Hashed::of(block, self.checks);
-        if self.aim == Aim::Append {
+        let hashed = BlockHashes::of(block, self.checks);
+        if self.aim == PatchKind::Append {
             let mut landed = self.landed.lock();
             self.append(block, &landed)?;
             landed.begin(block.range());
@@ -247,7 +251,7 @@ impl Sink for Patch {
         Ok(done)
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let failed = |e| wrong(&self.path, e);
         let read = |at: u64, bytes: &mut [u8]| {
             LocalFile {
@@ -257,9 +261,9 @@ impl Sink for Patch {
             .fill_watched(self.start + at, bytes, self.watch.as_deref())
         };
         let mut finished = match self.aim {
-            Aim::Change => self.settle_change(whole)?,
-            Aim::Append => self.landed.lock().settle(&self.path, whole, &read)?,
-            Aim::Whole => {
+            PatchKind::Change => self.settle_change(whole)?,
+            PatchKind::Append => self.landed.lock().settle(&self.path, whole, &read)?,
+            PatchKind::Whole => {
                 let finished = self.landed.lock().settle(&self.path, whole, &read)?;
                 let size = self.landed.lock().done().end();
                 self.file.set_len(size).map_err(failed)?;
@@ -271,18 +275,19 @@ impl Sink for Patch {
             mtime: whole.mtime,
             ..Attributes::default()
         };
-        let Place { folder, name, .. } = &self.place;
+        let FilePlace { folder, name, .. } = &self.place;
         let dressed = match attributes == Attributes::default() {
             true => Ok(()),
             false => folder.dress(name, &self.file, &attributes),
         };
         match dressed {
             // The bytes are in a file of another user, who alone may change its attributes.
-            Err(e) if self.aim == Aim::Whole && e.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(e)
+                if self.aim == PatchKind::Whole && e.kind() == io::ErrorKind::PermissionDenied => {}
             done => done.map_err(failed)?,
         }
         let meta = sys::meta(&self.file).map_err(failed)?;
-        if self.aim == Aim::Whole {
+        if self.aim == PatchKind::Whole {
             finished
                 .digests
                 .iter()
@@ -312,7 +317,7 @@ impl crate::Resume for Patch {
 
 impl crate::Direct for Patch {
     fn lies_at(&self) -> Option<PathBuf> {
-        (self.aim != Aim::Append).then(|| self.place.path.clone())
+        (self.aim != PatchKind::Append).then(|| self.place.path.clone())
     }
 
     fn came(&self, ranges: &Extents, leaves: &[(u64, Chain)]) -> Result<()> {

@@ -1,8 +1,8 @@
 //! The place of a name: its directory, and its name there.
 
-use super::{Inner, partial, stat, wrong};
+use super::{DirInner, partial, stat, wrong};
 use crate::{Error, Result, Stat};
-use godwit_sys::{self as sys, Folder, Meta, Told};
+use godwit_sys::{self as sys, Folder, Meta, NameMeta};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -11,7 +11,7 @@ use std::{
 
 /// The place of a file that will be written; links are followed, even to a missing name.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FilePlace {
     /// Beneath the root, with links followed.
     pub(super) path: PathBuf,
     pub(super) folder: Folder,
@@ -19,7 +19,7 @@ pub(super) struct Place {
     pub(super) old: Option<Meta>,
 }
 
-impl Inner {
+impl DirInner {
     /// Finds the directory that holds a name; a link is that name itself.
     pub(super) fn place(&self, path: &Path) -> Result<(Folder, OsString)> {
         let (parent, name) = split(path)?;
@@ -37,7 +37,7 @@ impl Inner {
     }
 
     /// Finds where a file that is called so is, or will be.
-    pub(super) fn place_of_file(&self, path: &Path) -> Result<Place> {
+    pub(super) fn place_of_file(&self, path: &Path) -> Result<FilePlace> {
         let mut at = path.to_owned();
         for _ in 0..LINKS_MAX {
             let (folder, name) = split(&at)?;
@@ -47,13 +47,13 @@ impl Inner {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => None,
                 Err(e) => return Err(wrong(path, e)),
             };
-            let Some(Told {
+            let Some(NameMeta {
                 target: Some(target),
                 ..
             }) = told
             else {
                 let (name, old) = (name.to_owned(), told.map(|told| told.meta));
-                return Ok(Place {
+                return Ok(FilePlace {
                     path: at,
                     folder,
                     name,
@@ -93,7 +93,7 @@ impl Inner {
                 continue;
             }
             let told = self.root.place(&at, &name).and_then(|(_, told)| told);
-            let Ok(Told {
+            let Ok(NameMeta {
                 target: Some(target),
                 ..
             }) = &told
@@ -121,14 +121,14 @@ impl Inner {
     }
 
     /// Finds a file that is there, also under the name of a partial.
-    pub(super) fn place_of_shared(&self, path: &Path) -> Result<Place> {
+    pub(super) fn place_of_shared(&self, path: &Path) -> Result<FilePlace> {
         let name = path
             .file_name()
             .ok_or_else(|| Error::IsDirectory { path: path.into() })?;
         let failed = |e| wrong(path, e);
         let folder = self.root.folder(parent(path)).map_err(failed)?;
         let meta = folder.meta(name).map_err(failed)?;
-        Ok(Place {
+        Ok(FilePlace {
             path: path.into(),
             folder,
             name: name.into(),

@@ -1,19 +1,21 @@
 //! Reading files.
 
-use super::{Inner, place, regular, stat, wrong};
-use crate::{Error, LocalFile, Read, Result, SMALL_BYTES, Small, Stat, Take, TakeExt, Verified};
+use super::{DirInner, place, regular, stat, wrong};
+use crate::{
+    BlockWriter, BlockWriterExt, Error, LocalFile, Read, Result, SMALL_BYTES, Small, Stat, Verified,
+};
 use godwit_core::{Algorithm, Chain, Digest, Extents, Hashing, LEAF_BYTES, Leaves, Piece};
-use godwit_sys::{self as sys, Buffer, Meta, Open};
+use godwit_sys::{self as sys, Buffer, Meta, OpenMode};
 use parking_lot::Mutex;
 use std::{fs::File, ops::Range, os::unix::fs::FileExt, path::Path, thread, time::Duration};
 
-impl Inner {
+impl DirInner {
     pub(super) fn read(
         &self,
         path: &Path,
         want: &Extents,
         streams: usize,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> Result<Read> {
         let (file, before) = self.to_read(path)?;
         let left: Extents = want.within(0..before.size).collect();
@@ -110,7 +112,7 @@ impl Inner {
 
     fn to_read(&self, path: &Path) -> Result<(File, Meta)> {
         place::not_reserved(path)?;
-        let file = self.file(path, Open::Read, 0)?;
+        let file = self.file(path, OpenMode::Read, 0)?;
         let meta = sys::meta(&file).map_err(|e| wrong(path, e))?;
         regular(path, &meta)?;
         if meta.size == 0 && file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
@@ -130,7 +132,7 @@ fn read_by_many(
     left: Extents,
     threads: usize,
     most: usize,
-    into: &dyn Take,
+    into: &dyn BlockWriter,
 ) -> Result<()> {
     let width = into.width();
     let left = Mutex::new(left);

@@ -10,7 +10,7 @@ use std::{fs::File, io, ops::Range, os::unix::fs::FileExt, time::Duration};
 
 /// The identity of a partial: its target, its length and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Header {
+pub(super) struct RecordHeader {
     /// The inode of the partial: the record of another one is void.
     pub(super) inode: u64,
     pub(super) size: Option<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Header {
 
 /// The landed ranges of one leaf.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Slot {
+pub(super) struct LeafSlot {
     pub(super) boot: [u8; 16],
     pub(super) epoch: u64,
     /// Offsets in the leaf.
@@ -33,30 +33,30 @@ pub(super) struct Slot {
 
 /// An open record.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct PartialRecord {
     file: File,
     commits: u64,
 }
 
 /// A record as it was found.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) header: Header,
+pub(super) struct FoundRecord {
+    pub(super) header: RecordHeader,
     /// Slots of this epoch and earlier ones survive a power cut.
     pub(super) synced: u64,
     pub(super) commits: u64,
-    pub(super) slots: Vec<(u64, Slot)>,
+    pub(super) slots: Vec<(u64, LeafSlot)>,
 }
 
-impl Record {
+impl PartialRecord {
     /// Begins a record in an empty file.
-    pub(super) fn begin(file: File, header: &Header) -> io::Result<Self> {
+    pub(super) fn begin(file: File, header: &RecordHeader) -> io::Result<Self> {
         file.write_all_at(&header.encode(), 0)?;
         Ok(Self { file, commits: 0 })
     }
 
     /// Continues a record that was found.
-    pub(super) fn go_on(file: File, found: &Found) -> Self {
+    pub(super) fn go_on(file: File, found: &FoundRecord) -> Self {
         Self {
             file,
             commits: found.commits,
@@ -64,7 +64,7 @@ impl Record {
     }
 
     /// Writes the landed ranges of a leaf.
-    pub(super) fn write(&self, leaf: u64, slot: &Slot) -> io::Result<()> {
+    pub(super) fn write(&self, leaf: u64, slot: &LeafSlot) -> io::Result<()> {
         let at = leaf
             .checked_mul(SLOT_BYTES as u64)
             .and_then(|at| at.checked_add(SLOTS_AT));
@@ -92,12 +92,12 @@ impl Record {
     }
 }
 
-impl Found {
+impl FoundRecord {
     /// Reads a record; `None` if there is no valid one.
     pub(super) fn read(file: &File) -> io::Result<Option<Self>> {
         let mut top = vec![0; SLOTS_AT as usize];
         let len = read_up_to(file, &mut top, 0)?;
-        let Some(header) = Header::decode(&top[..len]) else {
+        let Some(header) = RecordHeader::decode(&top[..len]) else {
             return Ok(None);
         };
         let (commits, synced) = newest_cell(&top);
@@ -123,7 +123,7 @@ fn newest_cell(top: &[u8]) -> (u64, u64) {
         .unwrap_or((0, 0))
 }
 
-fn read_slots(file: &File) -> io::Result<Vec<(u64, Slot)>> {
+fn read_slots(file: &File) -> io::Result<Vec<(u64, LeafSlot)>> {
     let (mut slots, mut buffer) = (Vec::new(), vec![0; SLOT_BYTES * 512]);
     let mut leaf = 0;
     loop {
@@ -139,7 +139,7 @@ fn read_slots(file: &File) -> io::Result<Vec<(u64, Slot)>> {
             return Ok(slots);
         }
         for bytes in buffer[..len].chunks_exact(SLOT_BYTES) {
-            slots.extend(Slot::decode(bytes, leaf).map(|slot| (leaf, slot)));
+            slots.extend(LeafSlot::decode(bytes, leaf).map(|slot| (leaf, slot)));
             leaf += 1;
         }
     }
@@ -156,7 +156,7 @@ pub(super) fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<
     Ok(len)
 }
 
-impl Header {
+impl RecordHeader {
     fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.resize(FIXED_BYTES, 0);
@@ -300,7 +300,7 @@ fn decode_version(bytes: &[u8]) -> Option<Version> {
     }
 }
 
-impl Slot {
+impl LeafSlot {
     /// Returns the slot for the ranges of a leaf, and whether the slot has all of them. Of a leaf in many splinters
     /// it has the longest ones.
     pub(super) fn of(leaf: u64, ranges: impl Iterator<Item = Range<u64>>) -> (Self, bool) {
@@ -417,8 +417,8 @@ const RANGES_MAX: usize = 7;
 mod tests {
     use super::*;
 
-    fn header() -> Header {
-        Header {
+    fn header() -> RecordHeader {
+        RecordHeader {
             inode: 7,
             size: Some(5 << 30),
             origin: Some(Origin {
@@ -450,14 +450,14 @@ mod tests {
         ] {
             let mut header = header();
             header.origin.as_mut().unwrap().version = version;
-            assert_eq!(Header::decode(&header.encode()), Some(header));
+            assert_eq!(RecordHeader::decode(&header.encode()), Some(header));
         }
-        let nameless = Header {
+        let nameless = RecordHeader {
             origin: None,
             size: None,
             ..header()
         };
-        assert_eq!(Header::decode(&nameless.encode()), Some(nameless));
+        assert_eq!(RecordHeader::decode(&nameless.encode()), Some(nameless));
     }
 
     #[test]
@@ -466,10 +466,10 @@ mod tests {
         for at in (0..good.len()).filter(|at| !(12..16).contains(at)) {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            assert_eq!(Header::decode(&bad), None, "byte {at}");
+            assert_eq!(RecordHeader::decode(&bad), None, "byte {at}");
         }
         for len in 0..good.len() {
-            assert_eq!(Header::decode(&good[..len]), None);
+            assert_eq!(RecordHeader::decode(&good[..len]), None);
         }
     }
 
@@ -478,38 +478,42 @@ mod tests {
         let mut long = header();
         long.path = vec![b'x'; 1 << 20];
         long.origin.as_mut().unwrap().name = "y".repeat(1 << 20);
-        let kept = Header::decode(&long.encode()).unwrap();
+        let kept = RecordHeader::decode(&long.encode()).unwrap();
         assert!(long.encode().len() < CELLS_AT as usize);
         assert_eq!(kept.origin, Some(keepable(&long.origin.unwrap())));
     }
 
     #[test]
     fn a_slot_torn_anywhere_is_none() {
-        let slot = Slot {
+        let slot = LeafSlot {
             boot: [1; 16],
             epoch: 3,
             ranges: vec![0..5, 9..1 << 20],
             chain: Some(Chain([8; 32])),
         };
         let good = slot.encode(4);
-        assert_eq!(Slot::decode(&good, 4), Some(slot));
-        assert_eq!(Slot::decode(&good, 5), None, "it belongs to another leaf");
+        assert_eq!(LeafSlot::decode(&good, 4), Some(slot));
+        assert_eq!(
+            LeafSlot::decode(&good, 5),
+            None,
+            "it belongs to another leaf"
+        );
         for at in 0..SLOT_BYTES {
             let mut bad = good;
             bad[at] ^= 0x10;
-            assert_eq!(Slot::decode(&bad, 4), None, "byte {at}");
+            assert_eq!(LeafSlot::decode(&bad, 4), None, "byte {at}");
         }
-        assert_eq!(Slot::decode(&[0; SLOT_BYTES], 0), None);
+        assert_eq!(LeafSlot::decode(&[0; SLOT_BYTES], 0), None);
     }
 
     #[test]
     fn of_many_splinters_the_longest_are_kept() {
         let base = leaf_range(3).start;
         let splinters = (0..9u64).map(|i| base + 100 * i..base + 100 * i + 1 + i);
-        let (slot, is_all) = Slot::of(3, splinters);
+        let (slot, is_all) = LeafSlot::of(3, splinters);
         assert!(!is_all);
         assert_eq!(slot.ranges.len(), RANGES_MAX);
         assert_eq!(slot.in_file(3)[0], base + 200..base + 203);
-        assert_eq!(Slot::decode(&slot.encode(3), 3), Some(slot));
+        assert_eq!(LeafSlot::decode(&slot.encode(3), 3), Some(slot));
     }
 }

@@ -1,9 +1,9 @@
 //! Writing small files, with as few calls as it takes.
 
-use super::{Inner, now, partial::passing_name, place, stat, upload::Named, wrong};
-use crate::{Error, Finished, Given, Result, WriteMode};
+use super::{DirInner, now, partial::passing_name, place, stat, upload::NamedFile, wrong};
+use crate::{Error, Finished, Result, SmallWrite, WriteMode};
 use godwit_core::{Algorithm, Digest};
-use godwit_sys::{self as sys, Begun, Folder, Fresh, Over};
+use godwit_sys::{self as sys, Folder, NewFile, NewFileRequest, Overwrite};
 use std::{
     io,
     os::unix::fs::FileExt,
@@ -12,14 +12,18 @@ use std::{
 
 /// The directory of the file before: the next one is mostly beside it.
 #[derive(Debug, Default)]
-pub(super) struct Last(Option<(PathBuf, Folder)>);
+pub(super) struct LastFolder(Option<(PathBuf, Folder)>);
 
-impl Inner {
+impl DirInner {
     /// Writes a small file at once. `None`: it is none of the plain cases.
-    pub(super) fn write_one(&self, given: &Given, last: &mut Last) -> Result<Option<Finished>> {
+    pub(super) fn write_one(
+        &self,
+        given: &SmallWrite,
+        last: &mut LastFolder,
+    ) -> Result<Option<Finished>> {
         let over = match given.how {
-            WriteMode::New => Over::Nothing,
-            WriteMode::Replace(None) => Over::Anything,
+            WriteMode::New => Overwrite::Nothing,
+            WriteMode::Replace(None) => Overwrite::Anything,
             _ => return Ok(None),
         };
         let Some(name) = given.path.file_name() else {
@@ -27,7 +31,7 @@ impl Inner {
         };
         place::not_reserved(&given.path)?;
         let failed = |e| wrong(&given.path, e);
-        let fresh = Fresh {
+        let fresh = NewFileRequest {
             name: name.to_owned(),
             over,
             passing: passing_name(),
@@ -35,16 +39,16 @@ impl Inner {
         };
         let (folder, begun) = self.begin(&given.path, &fresh, last).map_err(failed)?;
         let (file, old) = match begun {
-            Begun {
+            NewFile {
                 file: Some(file),
                 old,
             } => (file, old),
-            Begun { old: Some(_), .. } if over == Over::Nothing => {
+            NewFile { old: Some(_), .. } if over == Overwrite::Nothing => {
                 return Err(Error::exists(given.path.clone()));
             }
             _ => return Ok(None),
         };
-        let named = Named {
+        let named = NamedFile {
             folder,
             name: &fresh.passing,
             file: &file,
@@ -69,9 +73,9 @@ impl Inner {
     fn begin<'a>(
         &self,
         path: &Path,
-        fresh: &Fresh,
-        last: &'a mut Last,
-    ) -> io::Result<(&'a Folder, Begun)> {
+        fresh: &NewFileRequest,
+        last: &'a mut LastFolder,
+    ) -> io::Result<(&'a Folder, NewFile)> {
         let parent = path.parent().unwrap_or(Path::new(""));
         let is_same = last.0.as_ref().is_some_and(|(of, _)| of == parent);
         let begun = match &last.0 {

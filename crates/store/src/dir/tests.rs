@@ -7,7 +7,7 @@ mod crashes;
 mod publish;
 
 use super::*;
-use crate::{Checks, Sink, Take, Whole};
+use crate::{BlockWriter, Checks, Expected, Sink};
 use godwit_core::{Block, LEAF_BYTES};
 use std::{
     fs,
@@ -100,13 +100,13 @@ pub(super) fn write(dir: &Dir, path: &str, bytes: &[u8]) -> Finished {
     for (i, block) in bytes.chunks(MIB).enumerate() {
         put(&*sink, (i * MIB) as u64, block);
     }
-    sink.finish(&Whole::default()).unwrap()
+    sink.finish(&Expected::default()).unwrap()
 }
 
 /// Drops its blocks, after an action.
 struct Meanwhile<F>(F);
 
-impl<F: Fn() + Send + Sync> Take for Meanwhile<F> {
+impl<F: Fn() + Send + Sync> BlockWriter for Meanwhile<F> {
     fn put(&self, _: Block<'_>) -> Result<()> {
         (self.0)();
         Ok(())
@@ -119,10 +119,10 @@ fn keeps_what_every_store_promises_without_openat2() {
     crate::check::all(&|| {
         let place = Scratch::new();
         let root = Root::open_with(place.0.clone(), sys::Lookup::Walk).unwrap();
-        let inner = Inner {
+        let inner = DirInner {
             root,
             identity: "tester".into(),
-            known: Known::default(),
+            known: KnownHashes::default(),
             tidied: None,
             notes: None,
         };
@@ -306,7 +306,7 @@ fn digest_covers_bytes_written_again() {
     let again = noise(1000, 2);
     put(&*sink, LEAF_BYTES - 500, &again);
     bytes[MIB - 500..MIB + 500].copy_from_slice(&again);
-    let finished = sink.finish(&Whole::default()).unwrap();
+    let finished = sink.finish(&Expected::default()).unwrap();
     assert_eq!(place.bytes("file"), bytes);
     let expected = [Algorithm::Blake3, Algorithm::Adler32].map(|by| Digest::of(by, &bytes));
     assert_eq!(finished.digests, expected);
@@ -324,7 +324,7 @@ fn root_directory_opens_as_store() {
     let inside = path.strip_prefix("/").unwrap();
     let sink = root.write(inside, &Write::default()).unwrap();
     put(&*sink, 0, b"text");
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     std::os::unix::fs::symlink(&path, place.0.join("absolute")).unwrap();
     let link = place.0.join("absolute");
     assert_eq!(root.stat(link.strip_prefix("/").unwrap()).unwrap().size, 4);

@@ -1,27 +1,27 @@
 //! Writing a file that appears under its name whole, in one step.
 
 use super::{
-    Inner,
+    DirInner,
     ledger::Doomed,
     now,
-    partial::Held,
+    partial::LockedPartial,
     patch,
-    place::Place,
-    record::{Header, Record, Slot, keepable},
+    place::FilePlace,
+    record::{LeafSlot, PartialRecord, RecordHeader, keepable},
     regular, stat,
     was::Was,
     wrong,
 };
 use crate::{
-    Checks, Error, Finished, LocalFile, Origin, Result, SMALL_BYTES, Sink, Take, Whole, Write,
-    WriteMode,
+    BlockWriter, Checks, Error, Expected, Finished, LocalFile, Origin, Result, SMALL_BYTES, Sink,
+    Write, WriteMode,
     channel::Watch,
     crash,
     error::gone,
-    landed::{Hashed, Landed, leaves_of},
+    landed::{BlockHashes, LandedRanges, leaves_of},
 };
 use godwit_core::{Block, Chain, Digest, Extents, LEAF_BYTES, Version, leaf_range};
-use godwit_sys::{self as sys, Attributes, Meta, Over};
+use godwit_sys::{self as sys, Attributes, Meta, Overwrite};
 use parking_lot::Mutex;
 use std::{
     ffi::OsStr,
@@ -36,7 +36,7 @@ use std::{
 
 /// Starts an upload; where the directory cannot be written but the file can, a
 /// change of the file itself.
-pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
+pub(super) fn begin(dir: &Arc<DirInner>, path: &Path, write: &Write<'_>) -> Result<Box<dyn Sink>> {
     let place = dir.place_of_file(path)?;
     if let Some(old) = &place.old {
         regular(path, old)?;
@@ -56,7 +56,7 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
         Err(e) => return Err(wrong(path, e)),
     };
     crash::point("dir.part-made");
-    Ok(Box::new(Upload::new(
+    Ok(Box::new(DirUpload::new(
         Arc::clone(dir),
         path,
         place,
@@ -66,7 +66,7 @@ pub(super) fn begin(dir: &Arc<Inner>, path: &Path, write: &Write<'_>) -> Result<
 }
 
 /// Tells whether the current file is this very upload, published by an earlier attempt.
-fn is_published(dir: &Inner, path: &Path, write: &Write<'_>) -> Result<bool> {
+fn is_published(dir: &DirInner, path: &Path, write: &Write<'_>) -> Result<bool> {
     match write.id.filter(|_| write.attempt > 0) {
         Some(id) => Ok(dir.became(path, id)?.is_some()),
         None => Ok(false),
@@ -74,11 +74,11 @@ fn is_published(dir: &Inner, path: &Path, write: &Write<'_>) -> Result<bool> {
 }
 
 /// One upload under way.
-struct Upload {
-    dir: Arc<Inner>,
+struct DirUpload {
+    dir: Arc<DirInner>,
     path: PathBuf,
-    place: Place,
-    held: Held,
+    place: FilePlace,
+    held: LockedPartial,
     how: WriteMode,
     attempt: u64,
     size: Option<u64>,
@@ -88,20 +88,20 @@ struct Upload {
     watch: Option<Arc<Watch>>,
     /// Whether the partial is new: ranges that are not written are holes.
     is_fresh: bool,
-    progress: Mutex<Progress>,
+    progress: Mutex<PartialProgress>,
     /// The kernel lets one thread at a time write to a file, and the others spin
     /// for it; here they sleep, and a core is free to receive and to hash.
     writing: Mutex<()>,
     over: bool,
 }
 
-struct Progress {
-    landed: Landed,
+struct PartialProgress {
+    landed: LandedRanges,
     /// How long the partial is at least.
     len: u64,
     /// The furthest end that was put or is being put.
     claimed: u64,
-    record: Option<Record>,
+    record: Option<PartialRecord>,
     /// The first epoch that no commit has closed.
     epoch: u64,
     /// Landed ranges that found no room in their slots.
@@ -118,12 +118,12 @@ struct Progress {
     is_full: bool,
 }
 
-impl Upload {
+impl DirUpload {
     fn new(
-        dir: Arc<Inner>,
+        dir: Arc<DirInner>,
         path: &Path,
-        place: Place,
-        mut held: Held,
+        place: FilePlace,
+        mut held: LockedPartial,
         write: &Write<'_>,
     ) -> Result<Self> {
         let left = held.left.take();
@@ -131,8 +131,8 @@ impl Upload {
         let has_unseen = left
             .as_ref()
             .is_some_and(|left| left.slots.iter().any(|(_, slot)| slot.chain.is_some()));
-        let mut progress = Progress {
-            landed: Landed::new(write.checks, write.size),
+        let mut progress = PartialProgress {
+            landed: LandedRanges::new(write.checks, write.size),
             len: 0,
             claimed: 0,
             record: None,
@@ -204,7 +204,7 @@ impl Upload {
     }
 
     /// Writes the landed ranges of all leaves that `range` touches to the record.
-    fn record(&self, progress: &mut Progress, range: Range<u64>) -> io::Result<()> {
+    fn record(&self, progress: &mut PartialProgress, range: Range<u64>) -> io::Result<()> {
         if progress.record.is_none() {
             if !self.wants_record(progress) {
                 return Ok(());
@@ -219,13 +219,13 @@ impl Upload {
     }
 
     /// A small file is not worth one: it is sent again, or recorded when the sink is dropped.
-    fn wants_record(&self, progress: &Progress) -> bool {
+    fn wants_record(&self, progress: &PartialProgress) -> bool {
         self.size.is_some_and(|size| size > SMALL_BYTES)
             || progress.landed.done().len_bytes() >= SMALL_BYTES
     }
 
-    fn begin_record(&self, progress: &mut Progress) -> io::Result<()> {
-        let header = Header {
+    fn begin_record(&self, progress: &mut PartialProgress) -> io::Result<()> {
+        let header = RecordHeader {
             inode: self.held.inode,
             size: self.size,
             origin: self.origin.as_ref().map(keepable),
@@ -238,7 +238,7 @@ impl Upload {
     }
 
     /// Writes the record of a file that had none so far.
-    fn record_all(&self, progress: &mut Progress) -> io::Result<()> {
+    fn record_all(&self, progress: &mut PartialProgress) -> io::Result<()> {
         if progress.record.is_some() {
             return Ok(());
         }
@@ -249,7 +249,7 @@ impl Upload {
     }
 
     /// Writes again the slots of leaves that are less done than they were.
-    fn record_losses(&self, progress: &mut Progress, before: &Extents) -> io::Result<()> {
+    fn record_losses(&self, progress: &mut PartialProgress, before: &Extents) -> io::Result<()> {
         let lost = before.minus(progress.landed.done());
         match progress.record.is_some() {
             true => leaves_in(&lost)
@@ -265,7 +265,7 @@ impl Upload {
     /// A power cut may undo that change of the record and keep the new bytes. Committed ranges are therefore read
     /// again after a power cut, until the next commit. That costs one sync for all bytes that are put again between
     /// two commits.
-    fn take_back(&self, progress: &mut Progress, range: Range<u64>) -> io::Result<()> {
+    fn take_back(&self, progress: &mut PartialProgress, range: Range<u64>) -> io::Result<()> {
         progress.taken_back.insert(range.clone());
         if progress.record.is_none() {
             return Ok(());
@@ -281,8 +281,8 @@ impl Upload {
     }
 
     /// Gives the partial its name, if the condition still holds.
-    fn publish(&self, whole: &Whole) -> Result<()> {
-        let Place { folder, name, .. } = &self.place;
+    fn publish(&self, whole: &Expected) -> Result<()> {
+        let FilePlace { folder, name, .. } = &self.place;
         let failed = |e| wrong(&self.path, e);
         let _alone = match self.how {
             // Two of us must not both find the old version in place.
@@ -299,7 +299,7 @@ impl Upload {
         }
         check_condition(&self.dir, &self.path, &self.place, old.as_ref(), &self.how)?;
         let mode = whole.mode.or(if old.is_none() { self.mode } else { None });
-        let named = Named {
+        let named = NamedFile {
             folder,
             name: &self.held.name.part,
             file: &self.held.file,
@@ -310,9 +310,9 @@ impl Upload {
         }
         crash::point("dir.before-rename");
         let over = if self.how == WriteMode::New {
-            Over::Nothing
+            Overwrite::Nothing
         } else {
-            Over::Anything
+            Overwrite::Anything
         };
         named
             .publish(mode, old.as_ref(), whole.mtime, (name, over))
@@ -320,9 +320,13 @@ impl Upload {
     }
 }
 
-impl Upload {
+impl DirUpload {
     /// Notes the id of the upload before its publication: a writer that counts attempts may lose the answer.
-    fn say_what_it_becomes(&self, named: &Named<'_>, mtime: Option<Duration>) -> io::Result<()> {
+    fn say_what_it_becomes(
+        &self,
+        named: &NamedFile<'_>,
+        mtime: Option<Duration>,
+    ) -> io::Result<()> {
         if mtime.is_some() {
             // The file system may keep a coarser time, which the note must have.
             let attributes = Attributes {
@@ -338,7 +342,7 @@ impl Upload {
     }
 }
 
-impl Take for Upload {
+impl BlockWriter for DirUpload {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if block.bytes.is_empty() {
             return Ok(());
@@ -358,7 +362,7 @@ impl Take for Upload {
             }
             begun.is_first
         };
-        let hash = || Hashed::of(block, self.checks);
+        let hash = || BlockHashes::of(block, self.checks);
         // Who would have to wait for others to write hashes meanwhile.
         let hashed = self.writing.try_lock().is_none().then(hash);
         let written = self.write(block, untouched);
@@ -401,7 +405,7 @@ impl Take for Upload {
     }
 }
 
-impl Sink for Upload {
+impl Sink for DirUpload {
     fn done(&self) -> Extents {
         let progress = self.progress.lock();
         progress.landed.done().minus(&progress.unrecorded)
@@ -434,7 +438,7 @@ impl Sink for Upload {
         Ok(done.minus(&progress.taken_back))
     }
 
-    fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(mut self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let failed = |e| wrong(&self.path, e);
         let mut progress = self.progress.lock();
         let before = progress.landed.done().clone();
@@ -480,7 +484,7 @@ impl Sink for Upload {
     crate::has!(self, SinkFacets: resume direct);
 }
 
-impl crate::Resume for Upload {
+impl crate::Resume for DirUpload {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         self.progress.lock().landed.newly_whole(count_max)
     }
@@ -515,7 +519,7 @@ impl crate::Resume for Upload {
     }
 }
 
-impl crate::Direct for Upload {
+impl crate::Direct for DirUpload {
     fn lies_at(&self) -> Option<PathBuf> {
         Some(self.place.path.with_file_name(&self.held.name.part))
     }
@@ -533,14 +537,14 @@ impl crate::Direct for Upload {
     }
 }
 
-impl Upload {
+impl DirUpload {
     fn forget(&self) -> io::Result<()> {
         gone(self.place.folder.remove_file(&self.held.name.record))?;
         gone(self.place.folder.remove_file(&self.held.name.part))
     }
 }
 
-impl Drop for Upload {
+impl Drop for DirUpload {
     /// Keeps the partial for a resume, unless no byte landed.
     fn drop(&mut self) {
         if self.over {
@@ -569,13 +573,13 @@ fn is_no_space(error: &io::Error) -> bool {
 }
 
 /// An open file and its name: its attributes may be set by the process of another account.
-pub(super) struct Named<'a> {
+pub(super) struct NamedFile<'a> {
     pub(super) folder: &'a sys::Folder,
     pub(super) name: &'a OsStr,
     pub(super) file: &'a File,
 }
 
-impl Named<'_> {
+impl NamedFile<'_> {
     /// Sets the attributes of the file, and then its final name, which replaces an existing file. Attributes that the
     /// writer did not set are those of the replaced file, if the process may set them.
     pub(super) fn publish(
@@ -583,7 +587,7 @@ impl Named<'_> {
         mut mode: Option<u32>,
         old: Option<&Meta>,
         mtime: Option<Duration>,
-        (name, over): (&OsStr, Over),
+        (name, over): (&OsStr, Overwrite),
     ) -> io::Result<()> {
         if let Some(old) = old {
             let kept = mode.unwrap_or(old.mode);
@@ -620,10 +624,10 @@ impl Named<'_> {
     }
 }
 
-fn record_leaf(progress: &mut Progress, leaf: u64) -> io::Result<()> {
+fn record_leaf(progress: &mut PartialProgress, leaf: u64) -> io::Result<()> {
     let range = leaf_range(leaf);
-    let (slot, is_all) = Slot::of(leaf, progress.landed.done().within(range.clone()));
-    let slot = Slot {
+    let (slot, is_all) = LeafSlot::of(leaf, progress.landed.done().within(range.clone()));
+    let slot = LeafSlot {
         boot: sys::boot_id(),
         epoch: progress.epoch,
         chain: progress.landed.chain(leaf),
@@ -651,9 +655,9 @@ fn leaves_in(extents: &Extents) -> Vec<u64> {
 
 /// Refuses the write if the current file is not the one that the writer expects.
 fn check_condition(
-    dir: &Inner,
+    dir: &DirInner,
     path: &Path,
-    place: &Place,
+    place: &FilePlace,
     old: Option<&Meta>,
     how: &WriteMode,
 ) -> Result<()> {
@@ -671,9 +675,9 @@ fn check_condition(
 }
 
 fn is_still(
-    dir: &Inner,
+    dir: &DirInner,
     path: &Path,
-    place: &Place,
+    place: &FilePlace,
     old: &Meta,
     version: &Version,
 ) -> Result<bool> {
@@ -685,7 +689,7 @@ fn is_still(
         }
         let file = place
             .folder
-            .open(&place.name, sys::Open::Read, 0)
+            .open(&place.name, sys::OpenMode::Read, 0)
             .map_err(|e| wrong(path, e))?;
         return Ok(digest_of(path, &file, old.size, expected)? == *expected);
     }

@@ -5,14 +5,14 @@
 //! once the name has that inode. docs/formats/partial.md has every byte.
 
 use super::{
-    Inner, now,
-    partial::{Key, PREFIX},
+    DirInner, now,
+    partial::{PREFIX, PartialKey},
     record::{is_sealed, read_up_to, seal, u64_at},
     wrong,
 };
 use crate::Result;
 use godwit_core::{Version, hex};
-use godwit_sys::{self as sys, Folder, Open};
+use godwit_sys::{self as sys, Folder, OpenMode};
 use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt, path::Path, time::Duration};
 
 /// A note.
@@ -31,7 +31,7 @@ pub(super) struct Was {
 
 impl Was {
     /// Returns the note that is true once the file has its name.
-    pub(super) fn of(file: &File, key: Key, attempt: u64) -> io::Result<Self> {
+    pub(super) fn of(file: &File, key: PartialKey, attempt: u64) -> io::Result<Self> {
         let meta = sys::meta(file)?;
         Ok(Self {
             key: key.0,
@@ -46,13 +46,13 @@ impl Was {
 
     /// Writes it in place of the one before.
     pub(super) fn write(&self, (folder, name): (&Folder, OsString)) -> io::Result<()> {
-        let file = folder.open(&name, Open::Create, 0o600)?;
+        let file = folder.open(&name, OpenMode::Create, 0o600)?;
         file.write_all_at(&self.encode(), 0)
     }
 
     /// Reads a note; `None` if there is no valid one.
     pub(super) fn read((folder, name): (&Folder, OsString)) -> io::Result<Option<Self>> {
-        let file = match folder.open(&name, Open::Read, 0) {
+        let file = match folder.open(&name, OpenMode::Read, 0) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
@@ -110,10 +110,10 @@ impl Was {
     }
 }
 
-impl Inner {
+impl DirInner {
     /// Returns the directory and name of the note about this identity's publications under a path.
     pub(super) fn note<'a>(&'a self, beside: &'a Folder, path: &Path) -> (&'a Folder, OsString) {
-        let Key(key) = Key::of(&self.identity, path, None);
+        let PartialKey(key) = PartialKey::of(&self.identity, path, None);
         let name = format!("{PREFIX}{}{NOTE}", hex(&key[..12]));
         (self.notes.as_ref().unwrap_or(beside), name.into())
     }
@@ -123,11 +123,11 @@ impl Inner {
         let place = self.place_of_file(path)?;
         let failed = |e| wrong(path, e);
         let note = Was::read(self.note(&place.folder, path)).map_err(failed)?;
-        let Key(key) = Key::of(&self.identity, path, Some(id));
+        let PartialKey(key) = PartialKey::of(&self.identity, path, Some(id));
         let Some(was) = note.filter(|was| was.key == key && place.old.is_some()) else {
             return Ok(None);
         };
-        let file = place.folder.open(&place.name, Open::Read, 0);
+        let file = place.folder.open(&place.name, OpenMode::Read, 0);
         let is_it = file.and_then(|file| was.is_of(&file));
         Ok(is_it.map_err(failed)?.then(|| was.version()))
     }

@@ -1,6 +1,6 @@
 //! Calls whose refusals are returned as the node sent them: those of the catalog, and of programs.
 
-use super::{Door, cannot_speak, visit::Sent};
+use super::{Door, cannot_speak, visit::RequestBody};
 use crate::{Error, Result, refused};
 use godwit_wire::door::{
     JSON_TYPE, ROOT,
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::{path::Path, time::Duration};
 
 /// The answer of a node to a call: done, or refused.
-pub type Answered<T = ()> = std::result::Result<T, Refusal>;
+pub type CatalogReply<T = ()> = std::result::Result<T, Refusal>;
 
 impl Door {
     /// Makes a call of the catalog that the node serves. The inner result is the answer of that catalog.
@@ -21,7 +21,7 @@ impl Door {
         call: &str,
         asked: &impl Serialize,
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<Answered> {
+    ) -> Result<CatalogReply> {
         self.must_know(HAS_CATALOG, "knows no catalog")?;
         let mut each = |line| match line {
             Line::Beat(_) => Ok(()),
@@ -36,7 +36,7 @@ impl Door {
         &self,
         asked: &AskRun,
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<Answered> {
+    ) -> Result<CatalogReply> {
         self.must_know(RUNS, "runs no programs")?;
         let heard = self.call_raw("run", Method::POST, asked, each)?;
         Ok(heard.map(drop))
@@ -74,11 +74,11 @@ impl Door {
         method: Method,
         asked: &T,
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<Answered<Duration>> {
+    ) -> Result<CatalogReply<Duration>> {
         let mut visit = self.0.take()?;
         let body = match method {
-            Method::GET => Sent::whole(Bytes::new()),
-            _ => Sent::whole(call::write(asked)),
+            Method::GET => RequestBody::whole(Bytes::new()),
+            _ => RequestBody::whole(call::write(asked)),
         };
         let request = self
             .0

@@ -1,7 +1,7 @@
 //! Reading: each connection asks for its share of a file, and gets a pack.
 
-use super::{Gathered, Inner, name, visit::Visit, words::Said};
-use crate::{Error, Read, Result, Stat, Take, error::refused};
+use super::{DoorInner, Gathered, name, visit::DoorConnection, words::CallForm};
+use crate::{BlockWriter, Error, Read, Result, Stat, error::refused};
 use godwit_core::{Digest, Extents, LEAF_BYTES, Leaves};
 use godwit_wire::door::{
     call::{self, AskRead, PackedEnd, Ranges, WantedFile},
@@ -16,14 +16,14 @@ use std::{path::Path, thread};
 /// Each connection asks for a share, and then for another while any is left. Shares become shorter towards the end,
 /// so that all connections end at about the same time.
 pub(super) fn read(
-    inner: &Inner,
+    inner: &DoorInner,
     path: &Path,
     want: &Extents,
     streams: usize,
-    into: &dyn Take,
+    into: &dyn BlockWriter,
 ) -> Result<Read> {
     let visits = (want.len_bytes() / SHARE_MIN).clamp(1, streams.max(1) as u64);
-    let fetch = Fetch {
+    let fetch = DoorFetch {
         inner,
         path,
         into,
@@ -93,15 +93,15 @@ impl Shares {
     }
 }
 
-struct Fetch<'a> {
-    inner: &'a Inner,
+struct DoorFetch<'a> {
+    inner: &'a DoorInner,
     path: &'a Path,
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     /// The hashes of leaves that the node sent.
     told: Mutex<Leaves>,
 }
 
-impl Fetch<'_> {
+impl DoorFetch<'_> {
     /// Adds the hash of the whole file, if the node sent those of all leaves.
     fn with_digest(&self, read: Read) -> Read {
         let told = || self.told.lock().root(read.stat.size);
@@ -126,7 +126,7 @@ impl Fetch<'_> {
     }
 
     /// Receives a pack. After the outer error the connection is unusable.
-    fn pack(&self, visit: &Visit, body: Incoming, want: &Extents) -> Result<Result<Read>> {
+    fn pack(&self, visit: &DoorConnection, body: Incoming, want: &Extents) -> Result<Result<Read>> {
         let mut gathered = Gathered::new(self.into);
         let read = self.frames(visit, body, want, &mut gathered);
         // Bytes that arrived are kept, even if the rest failed.
@@ -136,14 +136,14 @@ impl Fetch<'_> {
 
     fn frames(
         &self,
-        visit: &Visit,
+        visit: &DoorConnection,
         mut body: Incoming,
         want: &Extents,
         gathered: &mut Gathered<'_>,
     ) -> Result<Result<Read>> {
         let strange = |what: String| self.inner.strange(&what);
         let (mut decoder, mut ended) = (Decoder::new(), None);
-        let mut asked = Asked::new(want);
+        let mut asked = PackRequest::new(want);
         while let Some(bytes) = visit.more(&mut body, READING)? {
             asked
                 .heard(bytes.len())
@@ -199,7 +199,7 @@ impl Fetch<'_> {
 }
 
 /// The requested ranges and their state; other bytes are refused.
-struct Asked<'a> {
+struct PackRequest<'a> {
     want: &'a Extents,
     missing: Extents,
     /// The bytes of the pack, and those of the file among them.
@@ -209,7 +209,7 @@ struct Asked<'a> {
     has_ended: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PackRequest<'a> {
     fn new(want: &'a Extents) -> Self {
         Self {
             want,

@@ -1,11 +1,11 @@
 //! Gathers bytes that arrive from a network in pieces of any length, since disks and hashes need longer ones.
 
-use crate::{Result, Take};
+use crate::{BlockWriter, Result};
 use godwit_core::Block;
 
 /// Bytes that follow each other, until they are worth being put somewhere.
 pub struct Gathered<'a> {
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     offset: u64,
     bytes: Vec<u8>,
     /// How many there were in all.
@@ -14,7 +14,7 @@ pub struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     /// Begins with nothing.
-    pub fn new(into: &'a dyn Take) -> Self {
+    pub fn new(into: &'a dyn BlockWriter) -> Self {
         Self {
             into,
             offset: 0,

@@ -4,11 +4,11 @@
 //! the new key. Both keys then count here until the new one was shown. Our own key is replaced the same way: a
 //! visitor announces its new key once to a node that knows the older one.
 
-use super::{Door, Inner, Visit, done};
+use super::{Door, DoorConnection, DoorInner, done};
 use crate::{Error, RemoteOptions, Result};
 use godwit_trust::{
-    Home, Peer,
-    door::{Fingerprint, Wanted},
+    Peer, PeersDir,
+    door::{Fingerprint, WantedHost},
 };
 use godwit_wire::door::{
     JSON_TYPE, ROOT,
@@ -20,7 +20,7 @@ use std::path::Path;
 
 /// A node that is known here by its key.
 pub(super) struct Pinned {
-    home: Home,
+    home: PeersDir,
     name: String,
     /// The hash of our newest key, and of the key that is shown.
     ours: (Fingerprint, Fingerprint),
@@ -32,7 +32,7 @@ pub(super) struct Pinned {
 
 impl Door {
     /// Opens a node that is known here, with the key by which it knows us.
-    pub fn of_known(home: &Home, peer: &Peer, options: &RemoteOptions) -> Result<Self> {
+    pub fn of_known(home: &PeersDir, peer: &Peer, options: &RemoteOptions) -> Result<Self> {
         let wrong = |cause| Error::trust(peer.name.clone(), Box::new(cause));
         let shown = home.key_for(peer).map_err(wrong)?;
         let newest = home.key_or_new().map_err(wrong)?;
@@ -77,13 +77,13 @@ impl Pinned {
     }
 }
 
-impl Inner {
+impl DoorInner {
     /// Connects to the node by the key that is pinned, or by the new key that it announced.
-    pub(super) fn meet(&self) -> Result<Visit> {
+    pub(super) fn meet(&self) -> Result<DoorConnection> {
         let next = self.pinned.as_ref();
         let next = next.and_then(|pinned| Some((pinned, (*pinned.next.lock())?)));
         if let Some((pinned, next)) = next {
-            match self.connect(&Wanted::Key(next)) {
+            match self.connect(&WantedHost::Key(next)) {
                 Ok(visit) => {
                     pinned.note(pinned.home.has_shown(&pinned.name, next));
                     return Ok(visit);
@@ -98,7 +98,7 @@ impl Inner {
     }
 
     /// Tells a node which key we have, if it may not know. The connection is kept, if it lasts.
-    pub(super) fn tell_if_news(&self, visit: Visit) -> Option<Visit> {
+    pub(super) fn tell_if_news(&self, visit: DoorConnection) -> Option<DoorConnection> {
         match self.pinned.as_ref().is_some_and(Pinned::takes_news) {
             false => Some(visit),
             true => {
@@ -110,7 +110,7 @@ impl Inner {
         }
     }
 
-    fn tell_key(&self, mut visit: Visit) -> Result<()> {
+    fn tell_key(&self, mut visit: DoorConnection) -> Result<()> {
         let Some(pinned) = &self.pinned else {
             return Ok(());
         };
@@ -118,7 +118,7 @@ impl Inner {
         let asked = AskRekey {
             key: newest.to_string(),
         };
-        let body = super::Sent::whole(call::write(&asked));
+        let body = super::RequestBody::whole(call::write(&asked));
         let request = self.request(Method::POST, &format!("{ROOT}rekey"), JSON_TYPE, body);
         let answer = visit.ask(request, "rekey")?;
         let mut is_done = None;

@@ -3,7 +3,7 @@
 use super::Door;
 use crate::{Error, RemoteOptions, Result};
 use godwit_core::{Host, Scheme, Url};
-use godwit_trust::{Credential, Peer, door::Wanted};
+use godwit_trust::{Credential, Peer, door::WantedHost};
 
 impl Door {
     /// Opens the peer that a URL names; `None`: it names none.
@@ -59,7 +59,7 @@ fn found<'a>(there: &'a [Peer], url: &Url, options: &RemoteOptions) -> Option<&'
     let at = format!("{}:{}", url.host()?, url.port()?);
     let whoever = Peer::new(&at, first.key, std::slice::from_ref(&at));
     let door = Door::of_peer(&whoever, Credential::nobody(), options).ok()?;
-    match door.0.reach(&Wanted::Anybody, &Credential::nobody()) {
+    match door.0.reach(&WantedHost::Anybody, &Credential::nobody()) {
         Ok(visit) => {
             let key = visit.key?;
             there.iter().find(|peer| peer.has(&key))

@@ -19,17 +19,17 @@ pub mod words;
 
 pub use crate::mark::RequestId;
 use crate::{
-    Can, Entry, Error, RemoteOptions, Result, Stat, Store, Transit, Walk, WriteMode,
+    Capabilities, Entry, Error, RemoteOptions, Result, Stat, Store, Transit, Walk, WriteMode,
     channel::Cancel,
     error::refused,
     remote::{ALIVE_WITHIN, ASK_AFTER, connect},
 };
-pub use catalog::Answered;
+pub use catalog::CatalogReply;
 pub use gathered::Gathered;
 use godwit_core::{Kind, Scheme, Url};
 use godwit_trust::{
     Authorities, Credential, Expect, Invite, Peer,
-    door::{Fingerprint, Wanted},
+    door::{Fingerprint, WantedHost},
 };
 use godwit_wire::{
     door::{
@@ -62,27 +62,27 @@ use std::{
     },
     time::{Duration, Instant},
 };
-pub use tls::{Failed, Tls};
-pub use visit::Sent;
-use visit::{Pouring, Showing, Visit};
+pub use tls::{Tls, TlsFailure};
+pub use visit::RequestBody;
+use visit::{DoorConnection, Pouring, Showing};
 pub(crate) use web::{Web, open};
-use words::Said;
+use words::CallForm;
 
 /// A node as a store.
 #[derive(Clone)]
-pub struct Door(Arc<Inner>);
+pub struct Door(Arc<DoorInner>);
 
-struct Inner {
+struct DoorInner {
     /// The addresses to try, `(host, port)`.
     targets: Vec<(String, u16)>,
     /// The index of the one that answered.
     answered: AtomicUsize,
-    limits: Limits,
+    limits: ConnectionLimits,
     connect: Duration,
     digests: bool,
     credential: Credential,
     authorities: Authorities,
-    wanted: Wanted,
+    wanted: WantedHost,
     /// The peer's entry here, with its key; `None`: the node is no peer.
     pinned: Option<keys::Pinned>,
     /// The secret of a grant, shown instead of our identity.
@@ -91,8 +91,8 @@ struct Inner {
     met: Mutex<Option<Fingerprint>>,
     /// The difference between the node's clock and ours.
     skew: Mutex<Option<Duration>>,
-    idle: Idle,
-    known: Mutex<Option<Known>>,
+    idle: DoorPool,
+    known: Mutex<Option<NodeAbilities>>,
     /// The version that answered last.
     theirs: Mutex<Option<Speaker>>,
     /// The id that is sent with every call.
@@ -101,20 +101,20 @@ struct Inner {
 
 /// Idle connections to one node, of one visitor. Clones share them.
 #[derive(Clone, Default)]
-pub struct Idle(Arc<Mutex<Vec<Visit>>>);
+pub struct DoorPool(Arc<Mutex<Vec<DoorConnection>>>);
 
-impl fmt::Debug for Idle {
+impl fmt::Debug for DoorPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Idle({})", self.0.lock().len())
+        write!(f, "DoorPool({})", self.0.lock().len())
     }
 }
 
-impl Idle {
-    fn pop(&self) -> Option<Visit> {
+impl DoorPool {
+    fn pop(&self) -> Option<DoorConnection> {
         self.0.lock().pop()
     }
 
-    fn push(&self, visit: Visit) {
+    fn push(&self, visit: DoorConnection) {
         let mut idle = self.0.lock();
         if idle.len() < IDLE_MAX {
             idle.push(visit);
@@ -123,7 +123,7 @@ impl Idle {
 }
 
 /// Limits of every connection.
-struct Limits {
+struct ConnectionLimits {
     /// How the node is called in errors.
     at: String,
     stall: Duration,
@@ -132,8 +132,8 @@ struct Limits {
 
 /// The abilities and the version of the node.
 #[derive(Clone)]
-struct Known {
-    can: Can,
+struct NodeAbilities {
+    can: Capabilities,
     /// Whether the node knows extended attributes.
     says_xattrs: bool,
     /// The revision within the protocol's version.
@@ -176,7 +176,7 @@ impl Door {
             }
         };
         let expect = trust.expect.clone().unwrap_or(Expect::Host(host));
-        let wanted = Wanted::Vouched(expect);
+        let wanted = WantedHost::Vouched(expect);
         Ok(Self::new(vec![target], at, credential, wanted, options))
     }
 
@@ -201,7 +201,7 @@ impl Door {
                 io::Error::other("it has told no address: it only comes to us"),
             ));
         }
-        let wanted = Wanted::Key(peer.key);
+        let wanted = WantedHost::Key(peer.key);
         Ok(Self::new(targets, peer.name.clone(), ours, wanted, options))
     }
 
@@ -209,14 +209,14 @@ impl Door {
         targets: Vec<(String, u16)>,
         at: String,
         credential: Credential,
-        wanted: Wanted,
+        wanted: WantedHost,
         options: &RemoteOptions,
     ) -> Self {
         let authorities = options.trust.authorities.clone();
-        Self(Arc::new(Inner {
+        Self(Arc::new(DoorInner {
             targets,
             answered: AtomicUsize::new(0),
-            limits: Limits {
+            limits: ConnectionLimits {
                 at,
                 stall: options.stall,
                 cancel: options.cancel.clone(),
@@ -230,7 +230,7 @@ impl Door {
             grant: None,
             met: Mutex::default(),
             skew: Mutex::default(),
-            idle: Idle::default(),
+            idle: DoorPool::default(),
             known: Mutex::default(),
             theirs: Mutex::default(),
             mark: options.mark.clone(),
@@ -243,7 +243,7 @@ impl Door {
         from: &[String],
         key: Fingerprint,
         secret: &str,
-        (options, idle): (&RemoteOptions, &Idle),
+        (options, idle): (&RemoteOptions, &DoorPool),
     ) -> Result<Self> {
         let name = from.first().map_or("", |first| first);
         let peer = Peer::new(name, key, from);
@@ -293,7 +293,7 @@ impl Door {
         self.call_for("leave", &(), Path::new(""), done)
     }
 
-    fn known(&self) -> Result<Known> {
+    fn known(&self) -> Result<NodeAbilities> {
         if let Some(known) = self.0.known.lock().clone() {
             return Ok(known);
         }
@@ -320,10 +320,10 @@ impl Door {
             };
             return Err(cannot_speak(who));
         }
-        let known = Known {
+        let known = NodeAbilities {
             says_xattrs: hello.can.xattrs.is_some(),
             revision: hello.revision,
-            can: Can::heard(hello.can),
+            can: Capabilities::heard(hello.can),
             version: hello.version,
             round_trip,
         };
@@ -411,13 +411,13 @@ impl Door {
     }
 }
 
-impl Inner {
+impl DoorInner {
     fn broke(&self, what: &str) -> Error {
         Error::misbehaved(self.limits.at.clone(), what)
     }
 
     /// Returns a connection that is in no other use.
-    fn take(&self) -> Result<Visit> {
+    fn take(&self) -> Result<DoorConnection> {
         self.limits.cancel.check()?;
         loop {
             let idle = self.idle.pop();
@@ -439,11 +439,11 @@ impl Inner {
 
     /// Asks the node for a sign of life over a connection that was idle for a while: one whose way vanished says nothing,
     /// and the system does not notice. `None`: nothing came in time.
-    fn asked_again(&self, visit: Visit) -> Option<Visit> {
+    fn asked_again(&self, visit: DoorConnection) -> Option<DoorConnection> {
         if visit.used_at.elapsed() < ASK_AFTER {
             return Some(visit);
         }
-        let mut visit = visit.for_whom(&Limits {
+        let mut visit = visit.for_whom(&ConnectionLimits {
             at: String::new(),
             stall: ALIVE_WITHIN,
             cancel: self.limits.cancel.clone(),
@@ -452,14 +452,14 @@ impl Inner {
             Method::GET,
             "/healthz",
             JSON_TYPE,
-            Sent::whole(Bytes::new()),
+            RequestBody::whole(Bytes::new()),
         );
         let mut body = visit.ask(request, ALIVE).ok()?.into_body();
         while visit.more(&mut body, ALIVE).ok()?.is_some() {}
         Some(visit)
     }
 
-    fn connect(&self, wanted: &Wanted) -> Result<Visit> {
+    fn connect(&self, wanted: &WantedHost) -> Result<DoorConnection> {
         let visit = self.reach(wanted, &self.credential)?;
         tracing::debug!(host = self.limits.at, peer = %visit.peer, "visit");
         *self.met.lock() = visit.key;
@@ -467,7 +467,7 @@ impl Inner {
     }
 
     /// Visits the first place where the node is found, the last that led to it before the others.
-    fn reach(&self, wanted: &Wanted, credential: &Credential) -> Result<Visit> {
+    fn reach(&self, wanted: &WantedHost, credential: &Credential) -> Result<DoorConnection> {
         let first = self.answered.load(Relaxed);
         let mut wrong = None;
         for nth in 0..self.targets.len() {
@@ -491,9 +491,9 @@ impl Inner {
     fn visit(
         &self,
         (host, port): &(String, u16),
-        wanted: &Wanted,
+        wanted: &WantedHost,
         credential: &Credential,
-    ) -> Result<Visit> {
+    ) -> Result<DoorConnection> {
         let socket = connect::connect(host, *port, self.connect, &self.limits.cancel)?;
         let showing = Showing {
             credential,
@@ -502,11 +502,11 @@ impl Inner {
             host,
             at: &connect::host_port(host, *port),
         };
-        Visit::begin(socket, &showing, &self.limits)
+        DoorConnection::begin(socket, &showing, &self.limits)
     }
 
     /// Keeps a connection for the next call.
-    fn give_back(&self, mut visit: Visit) {
+    fn give_back(&self, mut visit: DoorConnection) {
         if let Some(key) = visit.new_key.take() {
             self.heard_key(&key);
         }
@@ -521,9 +521,9 @@ impl Inner {
         asked: &AskRead,
         about: &Path,
         during: &str,
-    ) -> Result<(Visit, Incoming)> {
+    ) -> Result<(DoorConnection, Incoming)> {
         let mut visit = self.take()?;
-        let body = Sent::whole(call::write(asked));
+        let body = RequestBody::whole(call::write(asked));
         let request = self.request(Method::POST, &format!("{ROOT}read"), JSON_TYPE, body);
         let answer = visit.ask(request, during)?;
         let kind = answer.headers().get(CONTENT_TYPE);
@@ -543,7 +543,13 @@ impl Inner {
         }))
     }
 
-    fn request(&self, method: Method, target: &str, kind: &str, body: Sent) -> Request<Sent> {
+    fn request(
+        &self,
+        method: Method,
+        target: &str,
+        kind: &str,
+        body: RequestBody,
+    ) -> Request<RequestBody> {
         tracing::debug!(host = self.limits.at, request = %self.mark, %method, target, "ask");
         let mut request = Request::builder().method(method).uri(target);
         if let Some(secret) = &self.grant {
@@ -561,7 +567,7 @@ impl Inner {
     /// Hears an answer of lines to its end, and keeps the connection.
     fn hear(
         &self,
-        visit: Visit,
+        visit: DoorConnection,
         answer: Response<Incoming>,
         during: &str,
         about: &Path,
@@ -577,11 +583,11 @@ impl Inner {
     /// Returns the refusal by which the answer ends, if it does.
     fn hear_raw(
         &self,
-        visit: Visit,
+        visit: DoorConnection,
         answer: Response<Incoming>,
         during: &str,
         each: &mut dyn FnMut(Line) -> Result<()>,
-    ) -> Result<Answered> {
+    ) -> Result<CatalogReply> {
         self.look_at(&answer)?;
         let status = answer.status();
         if let Some(skew) = Self::skew_in(&answer) {
@@ -788,7 +794,7 @@ impl Door {
         }
     }
 
-    fn too_old(&self, what: &str, known: &Known) -> Error {
+    fn too_old(&self, what: &str, known: &NodeAbilities) -> Error {
         let (at, version) = (&self.0.limits.at, &known.version);
         Error::unsupported(
             what,

@@ -1,8 +1,9 @@
 //! Many small files in one request, both ways: a round trip is paid once for hundreds.
 
-use super::{Door, Inner, is_numbered, name, visit::Visit, words::Said};
+use super::{Door, DoorInner, is_numbered, name, visit::DoorConnection, words::CallForm};
 use crate::{
-    Error, Finished, Given, Next, Result, SMALL_BYTES, Small, Stat, Verified, error::refused,
+    Error, Finished, NextFile, Result, SMALL_BYTES, Small, SmallWrite, Stat, Verified,
+    error::refused,
 };
 use godwit_core::{Algorithm, Digest, Extents, LEAF_BYTES};
 use godwit_wire::door::{
@@ -23,7 +24,11 @@ type EachRead<'a> = &'a mut dyn FnMut(PathBuf, Result<Small>);
 type EachWritten<'a> = &'a mut dyn FnMut(PathBuf, Result<Finished>);
 
 /// Reads small files, hundreds a request.
-pub(super) fn read(inner: &Inner, next: &mut Next<'_, PathBuf>, each: EachRead<'_>) -> Result<()> {
+pub(super) fn read(
+    inner: &DoorInner,
+    next: &mut NextFile<'_, PathBuf>,
+    each: EachRead<'_>,
+) -> Result<()> {
     loop {
         let some: VecDeque<PathBuf> = std::iter::from_fn(&mut *next).take(FILES_A_CALL).collect();
         if some.is_empty() {
@@ -33,7 +38,7 @@ pub(super) fn read(inner: &Inner, next: &mut Next<'_, PathBuf>, each: EachRead<'
     }
 }
 
-fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> Result<()> {
+fn read_some(inner: &DoorInner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> Result<()> {
     let mut files = Vec::new();
     // A name that cannot be sent does not disturb the others; its error is returned in its turn.
     let mut unspeakable = VecDeque::new();
@@ -67,7 +72,7 @@ fn read_some(inner: &Inner, mut some: VecDeque<PathBuf>, each: EachRead<'_>) -> 
         }
         Err(error) => return Err(error),
     };
-    let mut files = Files {
+    let mut files = FilePack {
         inner,
         visit: &visit,
         body,
@@ -106,9 +111,9 @@ fn is_of_file(error: &Error) -> bool {
 }
 
 /// An incoming pack of files.
-struct Files<'a> {
-    inner: &'a Inner,
-    visit: &'a Visit,
+struct FilePack<'a> {
+    inner: &'a DoorInner,
+    visit: &'a DoorConnection,
     body: Incoming,
     /// Bytes that arrived and were not decoded yet.
     held: Bytes,
@@ -117,7 +122,7 @@ struct Files<'a> {
     nth: u64,
 }
 
-impl Files<'_> {
+impl FilePack<'_> {
     /// Reads the next file to its end. The outer error ends the conversation.
     fn next(&mut self, path: &Path) -> Result<Result<Small>> {
         let (mut bytes, mut has_begun, mut leaves) = (Vec::new(), false, 0);
@@ -233,7 +238,11 @@ fn small(path: &Path, bytes: Vec<u8>, stat: Stat, said: Option<Digest>) -> Resul
 }
 
 /// Writes small files, hundreds a request.
-pub(super) fn write(door: &Door, next: &mut Next<'_, Given>, each: EachWritten<'_>) -> Result<()> {
+pub(super) fn write(
+    door: &Door,
+    next: &mut NextFile<'_, SmallWrite>,
+    each: EachWritten<'_>,
+) -> Result<()> {
     let mut held = next();
     while held.is_some() {
         let (mut some, mut bytes) = (Vec::new(), 0);
@@ -257,7 +266,7 @@ pub(super) fn write(door: &Door, next: &mut Next<'_, Given>, each: EachWritten<'
     Ok(())
 }
 
-fn write_some(inner: &Inner, some: Vec<Given>, each: EachWritten<'_>) -> Result<()> {
+fn write_some(inner: &DoorInner, some: Vec<SmallWrite>, each: EachWritten<'_>) -> Result<()> {
     let mut pouring = inner.pour_pack(Method::POST, &format!("{ROOT}write"))?;
     let (mut sent, mut buffer) = (VecDeque::new(), Vec::new());
     for given in some {

@@ -2,11 +2,12 @@
 
 use super::{
     COUNTS_ATTEMPTS, Door, HIDDEN_MAX, NAMES_A_CALL, PASSES_ON, UNASKED, done, fetch, is_numbered,
-    name, small, upload, words::Said,
+    name, small, upload, words::CallForm,
 };
 use crate::{
-    Can, Entry, Finished, Given, HopStatus, Next, PASSED_MAX, Read, Remedy, RemovalKind, Result,
-    Set, Sink, Small, Space, Stat, Store, Take, Told, Walk, Write, Xattrs, channel::Watch,
+    BlockWriter, Capabilities, Entry, Finished, HopStatus, NextFile, PASSED_MAX, Read, Remedy,
+    RemovalKind, Result, Set, Sink, Small, SmallResult, SmallWrite, Space, Stat, Store, Walk,
+    Write, Xattrs, channel::Watch,
 };
 use godwit_core::{Algorithm, Digest, Extents, Version};
 use godwit_wire::door::call::{
@@ -20,8 +21,8 @@ use std::{
 };
 
 impl Store for Door {
-    fn can(&self) -> Result<Can> {
-        Ok(Can {
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities {
             // Reads return leaves, and writes take them.
             leaves: self.0.digests,
             ..self.known()?.can
@@ -50,7 +51,13 @@ impl Store for Door {
         )
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
         fetch::read(&self.0, path, want, streams, into)
     }
 
@@ -144,11 +151,19 @@ impl crate::Batch for Door {
         Ok(found)
     }
 
-    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+    fn read_small(
+        &self,
+        next: &mut NextFile<'_, PathBuf>,
+        each: &mut SmallResult<'_, Small>,
+    ) -> Result<()> {
         small::read(&self.0, next, each)
     }
 
-    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
+    fn write_small(
+        &self,
+        next: &mut NextFile<'_, SmallWrite>,
+        each: &mut SmallResult<'_, Finished>,
+    ) -> Result<()> {
         small::write(self, next, each)
     }
 

@@ -23,24 +23,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
     /// # Errors
     ///
     /// A failure of the handshake or of the connection.
-    pub async fn begin(ssl: Ssl, stream: S) -> Result<Self, Failed> {
+    pub async fn begin(ssl: Ssl, stream: S) -> Result<Self, TlsFailure> {
         let strides = Strides {
             stream,
-            read: Held::default(),
-            written: Held::default(),
+            read: PendingBytes::default(),
+            written: PendingBytes::default(),
             gathers: false,
             is_over: false,
             sent_bytes: 0,
         };
-        let mut tls = SslStream::new(ssl, strides).map_err(|error| Failed::Io(error.into()))?;
+        let mut tls = SslStream::new(ssl, strides).map_err(|error| TlsFailure::Io(error.into()))?;
         let begun = Pin::new(&mut tls).do_handshake().await;
         begun.map_err(|error| match error.into_io_error() {
-            Ok(cause) => Failed::Io(cause),
-            Err(error) if door::is_elsewhere(&error) => Failed::Elsewhere,
+            Ok(cause) => TlsFailure::Io(cause),
+            Err(error) if door::is_elsewhere(&error) => TlsFailure::Elsewhere,
             Err(error) if error.ssl_error().is_none() => {
-                Failed::Io(io::ErrorKind::UnexpectedEof.into())
+                TlsFailure::Io(io::ErrorKind::UnexpectedEof.into())
             }
-            Err(error) => Failed::Said(door::refusal(&error)),
+            Err(error) => TlsFailure::Said(door::refusal(&error)),
         })?;
         // In the handshake each flush was sent, since the peer waits for it. From now on writes are gathered.
         tls.get_mut().gathers = true;
@@ -60,7 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tls<S> {
 
 /// Why a conversation did not begin.
 #[derive(Debug)]
-pub enum Failed {
+pub enum TlsFailure {
     /// The connection.
     Io(io::Error),
     /// The reason why the handshake failed.
@@ -159,8 +159,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tls<S> {
 #[derive(Debug)]
 struct Strides<S> {
     stream: S,
-    read: Held,
-    written: Held,
+    read: PendingBytes,
+    written: PendingBytes,
     /// Whether written bytes may wait for more.
     gathers: bool,
     /// Whether nothing more can come.
@@ -170,12 +170,12 @@ struct Strides<S> {
 
 /// Bytes that wait; the memory is given back when none are on their way.
 #[derive(Debug, Default)]
-struct Held {
+struct PendingBytes {
     bytes: Vec<u8>,
     taken: usize,
 }
 
-impl Held {
+impl PendingBytes {
     fn left(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
@@ -255,7 +255,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strides<S> {
         if !self.gathers {
             return Pin::new(&mut self.stream).poll_write(context, bytes);
         }
-        let Held { bytes: held, taken } = &mut self.written;
+        let PendingBytes { bytes: held, taken } = &mut self.written;
         if *taken > STRIDE_BYTES {
             held.drain(..std::mem::take(taken));
         }

@@ -1,9 +1,10 @@
 //! Uploads to a node. Only a client that knows an upload's id can find it. Blocks are sent as packs, over requests
 //! that stay open until a caller asks which bytes have landed.
 
-use super::{Door, Inner, UNASKED, name, pieces, visit::Pouring, words::Said};
+use super::{Door, DoorInner, UNASKED, name, pieces, visit::Pouring, words::CallForm};
 use crate::{
-    Checks, Error, Finished, LocalFile, Read, Result, Sink, Stat, Store, Take, Whole, Write,
+    BlockWriter, Checks, Error, Expected, Finished, LocalFile, Read, Result, Sink, Stat, Store,
+    Write,
 };
 use godwit_core::{Block, Chain, Extents, Fault, LEAF_BYTES, Leaves, Piece};
 use godwit_wire::door::{
@@ -41,7 +42,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
     // Only who counts attempts asks what leaves hash to that landed before.
     let told = (write.attempt > 0).then(BTreeMap::new);
     let before = told.clone();
-    let upload = Upload {
+    let upload = DoorUpload {
         door: door.clone(),
         path: path.into(),
         inside,
@@ -50,7 +51,7 @@ pub(super) fn begin(door: &Door, path: &Path, write: &Write<'_>) -> Result<Box<d
         checks: write.checks,
         unseen: landed.done.0.clone(),
         announced: write.size.unwrap_or(u64::MAX),
-        state: Mutex::new(State {
+        state: Mutex::new(DoorUploadState {
             done: landed.done.0.clone(),
             leaves: Leaves::new(),
             said: BTreeMap::new(),
@@ -79,7 +80,7 @@ fn landed(line: Line) -> Option<Landed> {
     }
 }
 
-struct Upload {
+struct DoorUpload {
     door: Door,
     path: PathBuf,
     /// The path as calls carry it.
@@ -90,12 +91,12 @@ struct Upload {
     unseen: Extents,
     /// The length; more than any if it was not said.
     announced: u64,
-    state: Mutex<State>,
+    state: Mutex<DoorUploadState>,
     freed: Condvar,
     streams: usize,
 }
 
-struct State {
+struct DoorUploadState {
     /// The ranges that the node reported as landed, and those sent since.
     done: Extents,
     /// The hashes of the bytes sent.
@@ -114,7 +115,7 @@ struct State {
     /// Leaves of which bytes were sent twice: the node's hash of one may be older than ours.
     again: BTreeSet<u64>,
     /// Open requests that no thread writes to now.
-    idle: Vec<Stream>,
+    idle: Vec<UploadStream>,
     /// The ranges sent by each open request, those in use among them.
     open: BTreeMap<u64, Extents>,
     /// How many requests there ever were.
@@ -124,13 +125,13 @@ struct State {
 }
 
 /// A request whose body is still being sent.
-struct Stream {
+struct UploadStream {
     nth: u64,
     pouring: Pouring,
 }
 
-impl Upload {
-    fn inner(&self) -> &Inner {
+impl DoorUpload {
+    fn inner(&self) -> &DoorInner {
         &self.door.0
     }
 
@@ -146,23 +147,23 @@ impl Upload {
     ///
     /// Two requests may be read in either order. A range that is sent again therefore uses the same request, or the
     /// first request is ended before.
-    fn take(&self, range: &Range<u64>) -> Result<Stream> {
+    fn take(&self, range: &Range<u64>) -> Result<UploadStream> {
         let mut state = self.state.lock();
         loop {
             match state.next_for(range) {
-                Next::Idle(at) => {
+                NextRequest::Idle(at) => {
                     let stream = state.idle.swap_remove(at);
                     state.note_open(stream.nth, range);
                     return Ok(stream);
                 }
-                Next::New if state.open.len() < self.streams => break,
-                Next::End(at) => {
+                NextRequest::New if state.open.len() < self.streams => break,
+                NextRequest::End(at) => {
                     let stream = state.idle.swap_remove(at);
                     drop(state);
-                    self.end(stream, Ended::Whole)?;
+                    self.end(stream, RequestEnd::Whole)?;
                     state = self.state.lock();
                 }
-                Next::New | Next::Wait => self.freed.wait(&mut state),
+                NextRequest::New | NextRequest::Wait => self.freed.wait(&mut state),
             }
         }
         state.count += 1;
@@ -171,7 +172,7 @@ impl Upload {
         drop(state);
         let pouring = self.inner().pour_pack(Method::PUT, &self.target());
         let pouring = pouring.inspect_err(|_| self.lose(nth))?;
-        Ok(Stream { nth, pouring })
+        Ok(UploadStream { nth, pouring })
     }
 
     /// Sends a range in frames, whose bytes `fill` gives.
@@ -198,11 +199,11 @@ impl Upload {
     /// Sends a frame whose header is still free, and notes its range.
     fn pour(
         &self,
-        mut stream: Stream,
+        mut stream: UploadStream,
         offset: u64,
         mut frame: Vec<u8>,
         is_hashed: bool,
-    ) -> Result<Stream> {
+    ) -> Result<UploadStream> {
         let len = frame.len() - HEADER_BYTES;
         frame[..HEADER_BYTES].copy_from_slice(&pack::header(FrameKind::Data, offset, len));
         let bytes = &frame[HEADER_BYTES..];
@@ -210,7 +211,7 @@ impl Upload {
         let poured = stream.pouring.pour(frame.into(), WRITING);
         if !poured.inspect_err(|_| self.lose(stream.nth))? {
             // Its answer says why.
-            self.end(stream, Ended::Cut)?;
+            self.end(stream, RequestEnd::Cut)?;
             return Err(self.inner().cut(WRITING));
         }
         let range = offset..offset + len as u64;
@@ -234,7 +235,7 @@ impl Upload {
     }
 
     /// Wakes all threads: some wait for this request, and others for any.
-    fn give_back(&self, stream: Stream) {
+    fn give_back(&self, stream: UploadStream) {
         self.state.lock().idle.push(stream);
         self.freed.notify_all();
     }
@@ -244,7 +245,7 @@ impl Upload {
         let idle = std::mem::take(&mut self.state.lock().idle);
         let mut wrong = None;
         for stream in idle {
-            if let Err(error) = self.end(stream, Ended::Whole) {
+            if let Err(error) = self.end(stream, RequestEnd::Whole) {
                 wrong.get_or_insert(error);
             }
         }
@@ -252,12 +253,12 @@ impl Upload {
     }
 
     /// Ends a request, and learns what has landed.
-    fn end(&self, Stream { nth, mut pouring }: Stream, how: Ended) -> Result<()> {
+    fn end(&self, UploadStream { nth, mut pouring }: UploadStream, how: RequestEnd) -> Result<()> {
         let last = match how {
-            Ended::Whole => pouring
+            RequestEnd::Whole => pouring
                 .pour(pack::frame(FrameKind::Last, 0, b"").into(), WRITING)
                 .map(drop),
-            Ended::Cut => Ok(()),
+            RequestEnd::Cut => Ok(()),
         };
         let ended = last.and_then(|()| self.hear_end(pouring));
         self.lose(nth);
@@ -335,7 +336,7 @@ impl Upload {
     }
 }
 
-impl Take for Upload {
+impl BlockWriter for DoorUpload {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let start = block.offset;
         self.put_pieces(block.range(), self.checks.blake3, |piece, bytes| {
@@ -355,7 +356,7 @@ impl Take for Upload {
     crate::has!(self, Fast);
 }
 
-impl crate::Fast for Upload {
+impl crate::Fast for DoorUpload {
     /// Bytes are read directly into the buffer that is sent, without a copy.
     fn put_from(&self, file: &LocalFile<'_>, range: Range<u64>, _: &mut [u8]) -> Result<()> {
         let is_hashed = self.checks.blake3;
@@ -379,7 +380,7 @@ impl crate::Fast for Upload {
 
 /// How a request is ended.
 #[derive(Clone, Copy)]
-enum Ended {
+enum RequestEnd {
     /// The body is complete.
     Whole,
     /// The node takes no more.
@@ -387,7 +388,7 @@ enum Ended {
 }
 
 /// The request on which a range is sent.
-enum Next {
+enum NextRequest {
     /// This one of those that are idle.
     Idle(usize),
     /// One that is begun, if there may be more.
@@ -398,17 +399,17 @@ enum Next {
     Wait,
 }
 
-impl State {
-    fn next_for(&self, range: &Range<u64>) -> Next {
+impl DoorUploadState {
+    fn next_for(&self, range: &Range<u64>) -> NextRequest {
         let is_over = |sent: &Extents| sent.within(range.clone()).next().is_some();
         let over = self.open.iter().filter(|(_, sent)| is_over(sent));
         let over: Vec<u64> = over.map(|(&nth, _)| nth).collect();
         let at = |nth: u64| self.idle.iter().position(|stream| stream.nth == nth);
         match over[..] {
-            [] if self.idle.is_empty() => Next::New,
-            [] => Next::Idle(self.idle.len() - 1),
-            [nth] => at(nth).map_or(Next::Wait, Next::Idle),
-            [nth, ..] => at(nth).map_or(Next::Wait, Next::End),
+            [] if self.idle.is_empty() => NextRequest::New,
+            [] => NextRequest::Idle(self.idle.len() - 1),
+            [nth] => at(nth).map_or(NextRequest::Wait, NextRequest::Idle),
+            [nth, ..] => at(nth).map_or(NextRequest::Wait, NextRequest::End),
         }
     }
 
@@ -458,7 +459,7 @@ fn bytes_of(leaf: u64) -> Range<u64> {
 }
 
 /// A writer that does not finish leaves its partial for a resume, and logs how.
-impl Drop for Upload {
+impl Drop for DoorUpload {
     fn drop(&mut self) {
         let is_over = self.state.get_mut().is_over;
         // Who refused something is there, and need not wait for more.
@@ -470,7 +471,7 @@ impl Drop for Upload {
     }
 }
 
-impl Sink for Upload {
+impl Sink for DoorUpload {
     fn done(&self) -> Extents {
         let state = self.state.lock();
         state.done.minus(&state.wrong)
@@ -488,7 +489,7 @@ impl Sink for Upload {
         Ok(self.done())
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         self.end_all()?;
         let mut asked = whole.say();
         if asked.digest.is_none() && self.checks.blake3 {
@@ -518,7 +519,7 @@ impl Sink for Upload {
     crate::has!(self, SinkFacets: resume direct);
 }
 
-impl crate::Resume for Upload {
+impl crate::Resume for DoorUpload {
     fn newly_whole(&self, count_max: usize) -> Vec<(u64, Chain)> {
         let mut state = self.state.lock();
         let Some(told) = &mut state.told else {
@@ -550,7 +551,7 @@ impl crate::Resume for Upload {
     }
 }
 
-impl crate::Direct for Upload {
+impl crate::Direct for DoorUpload {
     fn draw(
         &self,
         source: &dyn Store,
@@ -625,7 +626,7 @@ mod tests {
     /// Two requests may be read in either order.
     #[test]
     fn repeated_range_waits_for_its_request() {
-        let mut state = State {
+        let mut state = DoorUploadState {
             done: Extents::new(),
             leaves: Leaves::new(),
             said: BTreeMap::new(),
@@ -642,7 +643,8 @@ mod tests {
         };
         state.note_open(1, &(0..2 * LEAF_BYTES));
         state.note_open(2, &(4 * LEAF_BYTES..5 * LEAF_BYTES));
-        let is_new = |state: &State, range| matches!(state.next_for(&range), Next::New);
+        let is_new =
+            |state: &DoorUploadState, range| matches!(state.next_for(&range), NextRequest::New);
         assert!(is_new(&state, 2 * LEAF_BYTES..4 * LEAF_BYTES));
         assert!(!is_new(&state, 7..8));
         assert!(!is_new(&state, LEAF_BYTES..5 * LEAF_BYTES));

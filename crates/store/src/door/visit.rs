@@ -5,14 +5,14 @@
 //! thread.
 
 use super::{
-    Limits,
-    tls::{Failed, Tls},
+    ConnectionLimits,
+    tls::{Tls, TlsFailure},
 };
 use crate::{Error, Result, channel::Cancel, error::LOGIN};
 use godwit_sys::wait_readable;
 use godwit_trust::{
     Authorities, Credential, Identity,
-    door::{self, Fingerprint, Wanted},
+    door::{self, Fingerprint, WantedHost},
 };
 use godwit_wire::door::call::NEW_KEY;
 use hyper::{
@@ -40,11 +40,11 @@ use tokio::{
 };
 
 /// One connection, and the runtime that moves it.
-pub(super) struct Visit {
+pub(super) struct DoorConnection {
     runtime: Runtime,
     /// Away while a body is poured.
-    sender: Option<SendRequest<Sent>>,
-    waiting: Waiting,
+    sender: Option<SendRequest<RequestBody>>,
+    waiting: WaitLimits,
     /// The socket below, to see whether the peer closed an idle connection.
     socket: TcpStream,
     /// The identity that the node proved.
@@ -62,7 +62,7 @@ pub(super) struct Visit {
 }
 
 /// The limits of a wait: it times out, or is cancelled.
-struct Waiting {
+struct WaitLimits {
     host: String,
     stall: Duration,
     cancel: Cancel,
@@ -72,15 +72,19 @@ struct Waiting {
 pub(super) struct Showing<'a> {
     pub(super) credential: &'a Credential,
     pub(super) authorities: &'a Authorities,
-    pub(super) wanted: &'a Wanted,
+    pub(super) wanted: &'a WantedHost,
     pub(super) host: &'a str,
     /// Where that is.
     pub(super) at: &'a str,
 }
 
-impl Visit {
+impl DoorConnection {
     /// Makes a TLS connection over a socket: shows our credential, and learns the node's identity.
-    pub(super) fn begin(socket: TcpStream, showing: &Showing<'_>, limits: &Limits) -> Result<Self> {
+    pub(super) fn begin(
+        socket: TcpStream,
+        showing: &Showing<'_>,
+        limits: &ConnectionLimits,
+    ) -> Result<Self> {
         let at = &limits.at;
         let lost = |cause| Error::lost(at.clone(), LOGIN, cause);
         let wrong = Error::not_proved(at);
@@ -91,7 +95,7 @@ impl Visit {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(lost)?;
         let ssl = door::visit(showing.credential, showing.wanted, showing.host).map_err(&wrong)?;
-        let waiting = Waiting::of(limits);
+        let waiting = WaitLimits::of(limits);
         let inside = runtime.enter();
         let socket = tokio::net::TcpStream::from_std(socket).map_err(lost)?;
         drop(inside);
@@ -99,13 +103,13 @@ impl Visit {
             Tls::begin(ssl, socket)
                 .await
                 .map_err(|failed| match failed {
-                    Failed::Io(cause) => lost(cause),
-                    Failed::Said(error) if error.is_no_tls() => Error::not_tls(
+                    TlsFailure::Io(cause) => lost(cause),
+                    TlsFailure::Said(error) if error.is_no_tls() => Error::not_tls(
                         at.clone(),
                         format!("something else answers at {}", showing.at),
                     ),
-                    Failed::Said(error) => wrong(error),
-                    Failed::Elsewhere => Error::away(at.clone(), showing.at),
+                    TlsFailure::Said(error) => wrong(error),
+                    TlsFailure::Elsewhere => Error::away(at.clone(), showing.at),
                 })
         }))?;
         let met = door::met(
@@ -126,7 +130,7 @@ impl Visit {
     }
 
     /// Speaks HTTP with the server at the other end of a socket, without TLS.
-    pub(super) fn in_clear(socket: TcpStream, limits: &Limits) -> Result<Self> {
+    pub(super) fn in_clear(socket: TcpStream, limits: &ConnectionLimits) -> Result<Self> {
         let lost = |cause| Error::lost(limits.at.clone(), LOGIN, cause);
         socket.set_nonblocking(true).map_err(lost)?;
         let ours = socket.try_clone().map_err(lost)?;
@@ -135,12 +139,12 @@ impl Visit {
         let inside = runtime.enter();
         let socket = tokio::net::TcpStream::from_std(socket).map_err(lost)?;
         drop(inside);
-        Self::over(socket, (runtime, Waiting::of(limits), ours))
+        Self::over(socket, (runtime, WaitLimits::of(limits), ours))
     }
 
     fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         stream: S,
-        (runtime, waiting, socket): (Runtime, Waiting, TcpStream),
+        (runtime, waiting, socket): (Runtime, WaitLimits, TcpStream),
     ) -> Result<Self> {
         let (sender, connection) = runtime
             .block_on(http1::handshake(TokioIo::new(stream)))
@@ -161,7 +165,7 @@ impl Visit {
     }
 
     /// Sets the time limit and the cancellation of the next caller.
-    pub(super) fn for_whom(mut self, limits: &Limits) -> Self {
+    pub(super) fn for_whom(mut self, limits: &ConnectionLimits) -> Self {
         (self.waiting.stall, self.waiting.cancel) = (limits.stall, limits.cancel.clone());
         self
     }
@@ -176,7 +180,7 @@ impl Visit {
     /// Asks, and waits for the beginning of the answer.
     pub(super) fn ask(
         &mut self,
-        request: Request<Sent>,
+        request: Request<RequestBody>,
         during: &str,
     ) -> Result<Response<Incoming>> {
         let (sender, waiting) = (self.sender.as_mut().expect(AT_HOME), &self.waiting);
@@ -214,16 +218,19 @@ impl Visit {
 
 /// A request whose body is still being sent.
 pub(super) struct Pouring {
-    visit: Visit,
+    visit: DoorConnection,
     body: Option<mpsc::Sender<Bytes>>,
-    answer: JoinHandle<(SendRequest<Sent>, hyper::Result<Response<Incoming>>)>,
+    answer: JoinHandle<(SendRequest<RequestBody>, hyper::Result<Response<Incoming>>)>,
 }
 
 impl Pouring {
     /// Begins to ask; `request` makes the request of a body.
-    pub(super) fn begin(mut visit: Visit, request: impl FnOnce(Sent) -> Request<Sent>) -> Self {
+    pub(super) fn begin(
+        mut visit: DoorConnection,
+        request: impl FnOnce(RequestBody) -> Request<RequestBody>,
+    ) -> Self {
         let (body, bytes) = mpsc::channel(BLOCKS_AHEAD);
-        let request = request(Sent::Stream(bytes));
+        let request = request(RequestBody::Stream(bytes));
         let mut sender = visit.sender.take().expect(AT_HOME);
         let answer = visit.runtime.spawn(async move {
             let answer = async {
@@ -257,7 +264,7 @@ impl Pouring {
     }
 
     /// Ends the body, and waits for the beginning of the answer.
-    pub(super) fn end(mut self, during: &str) -> Result<(Visit, Response<Incoming>)> {
+    pub(super) fn end(mut self, during: &str) -> Result<(DoorConnection, Response<Incoming>)> {
         self.body = None;
         let (waiting, answer) = (&self.visit.waiting, &mut self.answer);
         let (sender, answer) = self.visit.runtime.block_on(waiting.over(during, async {
@@ -272,8 +279,8 @@ impl Pouring {
     }
 }
 
-impl Waiting {
-    fn of(limits: &Limits) -> Self {
+impl WaitLimits {
+    fn of(limits: &ConnectionLimits) -> Self {
         Self {
             host: limits.at.clone(),
             stall: limits.stall,
@@ -323,21 +330,21 @@ fn io_cause(error: hyper::Error) -> io::Error {
 }
 
 /// The body of a request, or of an answer.
-pub enum Sent {
+pub enum RequestBody {
     /// In one piece, or nothing.
     Whole(Option<Bytes>),
     /// A body that is sent as it is produced; dropping the sender ends it.
     Stream(mpsc::Receiver<Bytes>),
 }
 
-impl Sent {
+impl RequestBody {
     /// Returns the body that is these bytes.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(Some(bytes.into()).filter(|bytes| !bytes.is_empty()))
     }
 }
 
-impl Body for Sent {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 

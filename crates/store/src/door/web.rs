@@ -3,15 +3,15 @@
 //! Writes and listings are refused. Retry is the engine's.
 
 use super::{
-    Door, Gathered, Limits,
-    visit::{Sent, Showing, Visit},
+    ConnectionLimits, Door, Gathered,
+    visit::{DoorConnection, RequestBody, Showing},
 };
 use crate::{
-    Can, Entry, EntryKind, Error, Next, Read, RemoteOptions, RemovalKind, Result, Set, Sink, Small,
-    Stat, Store, Take, Told, Verified, Write, remote::connect,
+    BlockWriter, Capabilities, Entry, EntryKind, Error, NextFile, Read, RemoteOptions, RemovalKind,
+    Result, Set, Sink, Small, SmallResult, Stat, Store, Verified, Write, remote::connect,
 };
 use godwit_core::{Algorithm, Digest, Extents, Hashing, Scheme, Url};
-use godwit_trust::{Authorities, Credential, Expect, door::Wanted};
+use godwit_trust::{Authorities, Credential, Expect, door::WantedHost};
 use godwit_wire::{
     base64,
     door::{ROOT, call, speaker::Speaker},
@@ -42,23 +42,23 @@ pub(crate) struct Web {
     /// The header with the password, for this server alone.
     login: Option<String>,
     authorities: Authorities,
-    limits: Limits,
+    limits: ConnectionLimits,
     connect: Duration,
-    idle: Mutex<Vec<(Origin, Visit)>>,
+    idle: Mutex<Vec<(WebOrigin, DoorConnection)>>,
 }
 
 /// A server, as redirects name it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Origin {
+struct WebOrigin {
     is_tls: bool,
     host: String,
     port: u16,
 }
 
 /// The answer to one request, and the connection with the rest of it.
-struct Answer {
-    visit: Visit,
-    origin: Origin,
+struct WebAnswer {
+    visit: DoorConnection,
+    origin: WebOrigin,
     /// Path and query that it is about, after redirects.
     target: String,
     head: Response<Incoming>,
@@ -86,8 +86,8 @@ impl Door {
     /// Tells whether a server without a trusted certificate answers as a node does.
     fn is_node(&self) -> bool {
         let asked = || -> Result<bool> {
-            let mut visit = self.0.reach(&Wanted::Anybody, &Credential::nobody())?;
-            let (kind, body) = (super::JSON_TYPE, Sent::whole(Bytes::new()));
+            let mut visit = self.0.reach(&WantedHost::Anybody, &Credential::nobody())?;
+            let (kind, body) = (super::JSON_TYPE, RequestBody::whole(Bytes::new()));
             let target = format!("{ROOT}hello");
             let request = self.0.request(Method::GET, &target, kind, body);
             let answer = visit.ask(request, "hello")?;
@@ -120,7 +120,7 @@ impl Web {
         let authorities = options.trust.authorities.clone();
         Ok(Self {
             scheme: url.scheme(),
-            limits: Limits {
+            limits: ConnectionLimits {
                 at: connect::host_port(&host, port),
                 stall: options.stall,
                 cancel: options.cancel.clone(),
@@ -134,7 +134,7 @@ impl Web {
         })
     }
 
-    fn visit(&self, origin: &Origin) -> Result<Visit> {
+    fn visit(&self, origin: &WebOrigin) -> Result<DoorConnection> {
         loop {
             let mut idle = self.idle.lock();
             let at = idle.iter().position(|(other, _)| other == origin);
@@ -148,21 +148,21 @@ impl Web {
         let (host, port) = (&origin.host, origin.port);
         let socket = connect::connect(host, port, self.connect, &self.limits.cancel)?;
         if !origin.is_tls {
-            return Visit::in_clear(socket, &self.limits);
+            return DoorConnection::in_clear(socket, &self.limits);
         }
         let showing = Showing {
             credential: &Credential::nobody(),
             authorities: &self.authorities,
-            wanted: &Wanted::Vouched(Expect::Host(host.clone())),
+            wanted: &WantedHost::Vouched(Expect::Host(host.clone())),
             host,
             at: &connect::host_port(host, port),
         };
-        Visit::begin(socket, &showing, &self.limits)
+        DoorConnection::begin(socket, &showing, &self.limits)
     }
 
     /// Asks for a file, and follows where the server sends us.
-    fn ask(&self, method: &Method, path: &Path, range: Option<&Range<u64>>) -> Result<Answer> {
-        let ours = Origin {
+    fn ask(&self, method: &Method, path: &Path, range: Option<&Range<u64>>) -> Result<WebAnswer> {
+        let ours = WebOrigin {
             is_tls: self.scheme == Scheme::Https,
             host: self.host.clone(),
             port: self.port,
@@ -184,11 +184,11 @@ impl Web {
                 let end = end.map_or(String::new(), |end| end.to_string());
                 request = request.header(RANGE, format!("bytes={}-{end}", range.start));
             }
-            let request = request.body(Sent::whole(Bytes::new()));
+            let request = request.body(RequestBody::whole(Bytes::new()));
             let request = request.map_err(|error| self.broke(&error.to_string()))?;
             let head = visit.ask(request, READING)?;
             if !matches!(head.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(Answer {
+                return Ok(WebAnswer {
                     visit,
                     origin,
                     target,
@@ -204,7 +204,7 @@ impl Web {
                 if origin.is_tls && !is_tls {
                     return Err(self.broke("it redirects from https: to http:"));
                 }
-                origin = Origin {
+                origin = WebOrigin {
                     is_tls,
                     host: host.trim_matches(['[', ']']).into(),
                     port: place.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
@@ -217,7 +217,7 @@ impl Web {
     }
 
     /// Returns the attributes of a file in the head of a good answer.
-    fn told(&self, path: &Path, answer: &Answer) -> Result<Stat> {
+    fn told(&self, path: &Path, answer: &WebAnswer) -> Result<Stat> {
         let (headers, path) = (answer.head.headers(), path.to_owned());
         let status = answer.head.status();
         let said = format!("{} answered {status}", self.limits.at);
@@ -267,7 +267,7 @@ impl Web {
         }
     }
 
-    fn read_range(&self, path: &Path, want: &Range<u64>, into: &dyn Take) -> Result<Stat> {
+    fn read_range(&self, path: &Path, want: &Range<u64>, into: &dyn BlockWriter) -> Result<Stat> {
         let is_part = want.start > 0 || want.end < u64::MAX;
         let mut answer = self.ask(&Method::GET, path, is_part.then_some(want))?;
         let stat = self.told(path, &answer)?;
@@ -332,10 +332,10 @@ impl Web {
 }
 
 impl Store for Web {
-    fn can(&self) -> Result<Can> {
-        Ok(Can {
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities {
             ranges: true,
-            ..Can::default()
+            ..Capabilities::default()
         })
     }
 
@@ -358,7 +358,7 @@ impl Store for Web {
         }
     }
 
-    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn BlockWriter) -> Result<Read> {
         let (mut stat, mut is_whole) = (None, false);
         for range in want.iter() {
             let told = self.read_range(path, &range, into)?;
@@ -411,7 +411,11 @@ impl Store for Web {
 impl crate::Peer for Web {}
 
 impl crate::Batch for Web {
-    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+    fn read_small(
+        &self,
+        next: &mut NextFile<'_, PathBuf>,
+        each: &mut SmallResult<'_, Small>,
+    ) -> Result<()> {
         while let Some(path) = next() {
             let small = crate::store::read_one_small(self, &path).and_then(|small| {
                 let Some(told) = &small.stat.digest else {

@@ -1,15 +1,15 @@
 //! Conversions between values of the door's calls and those of stores, both ways.
 
 use crate::{
-    Can, Entry, EntryKind, Error, Finished, HopStatus, Result, Set, Space, Stat, Verified, Whole,
-    WriteMode, Xattrs,
+    Capabilities, Entry, EntryKind, Error, Expected, Finished, HopStatus, Result, Set, Space, Stat,
+    Verified, WriteMode, Xattrs,
 };
 use godwit_core::{Algorithm, Version};
 use godwit_wire::door::call::{self, Bytes, Link, Name, Text, Time};
 use std::{path::PathBuf, time::Duration};
 
 /// Something that has a form in calls.
-pub trait Said: Sized {
+pub trait CallForm: Sized {
     /// That form.
     type As;
 
@@ -20,7 +20,7 @@ pub trait Said: Sized {
     fn heard(said: Self::As) -> Self;
 }
 
-impl Said for EntryKind {
+impl CallForm for EntryKind {
     type As = call::DoorKind;
 
     fn say(&self) -> call::DoorKind {
@@ -42,7 +42,7 @@ impl Said for EntryKind {
     }
 }
 
-impl Said for Stat {
+impl CallForm for Stat {
     type As = call::DoorStat;
 
     fn say(&self) -> call::DoorStat {
@@ -76,7 +76,7 @@ impl Said for Stat {
     }
 }
 
-impl Said for Entry {
+impl CallForm for Entry {
     type As = call::DoorEntry;
 
     fn say(&self) -> call::DoorEntry {
@@ -94,7 +94,7 @@ impl Said for Entry {
     }
 }
 
-impl Said for Version {
+impl CallForm for Version {
     type As = call::DoorVersion;
 
     fn say(&self) -> call::DoorVersion {
@@ -106,13 +106,13 @@ impl Said for Version {
     }
 }
 
-impl Said for WriteMode {
+impl CallForm for WriteMode {
     type As = call::How;
 
     fn say(&self) -> call::How {
         match self {
             Self::New => call::How::New,
-            Self::Replace(version) => call::How::Replace(version.as_ref().map(Said::say)),
+            Self::Replace(version) => call::How::Replace(version.as_ref().map(CallForm::say)),
             Self::InPlace => call::How::InPlace,
             &Self::Append { writer, seq } => call::How::Append { writer, seq },
         }
@@ -128,7 +128,7 @@ impl Said for WriteMode {
     }
 }
 
-impl Said for Can {
+impl CallForm for Capabilities {
     type As = call::DoorCan;
 
     fn say(&self) -> call::DoorCan {
@@ -178,7 +178,7 @@ impl Said for Can {
     }
 }
 
-impl Said for HopStatus {
+impl CallForm for HopStatus {
     type As = call::Station;
 
     fn say(&self) -> call::Station {
@@ -207,7 +207,7 @@ impl Said for HopStatus {
     }
 }
 
-impl Said for Space {
+impl CallForm for Space {
     type As = call::DoorSpace;
 
     fn say(&self) -> call::DoorSpace {
@@ -225,7 +225,7 @@ impl Said for Space {
     }
 }
 
-impl Said for Set {
+impl CallForm for Set {
     /// Beside the path.
     type As = call::AskSet;
 
@@ -259,7 +259,7 @@ impl Said for Set {
     }
 }
 
-impl Said for Xattrs {
+impl CallForm for Xattrs {
     type As = Vec<(Link, Bytes)>;
 
     fn say(&self) -> Self::As {
@@ -274,7 +274,7 @@ impl Said for Xattrs {
     }
 }
 
-impl Said for Whole {
+impl CallForm for Expected {
     type As = call::AskFinish;
 
     fn say(&self) -> call::AskFinish {
@@ -296,7 +296,7 @@ impl Said for Whole {
     }
 }
 
-impl Said for Finished {
+impl CallForm for Finished {
     type As = call::FinishedUpload;
 
     fn say(&self) -> call::FinishedUpload {
@@ -344,12 +344,12 @@ mod tests {
         let said: call::DoorCan =
             call::read(br#"{"write":true,"append":true}"#).expect("it is JSON");
         assert_eq!(said.xattrs, None);
-        let can = Can::heard(said);
+        let can = Capabilities::heard(said);
         assert!(can.write && !can.append && !can.xattrs);
-        let now = Can {
+        let now = Capabilities {
             append: true,
-            ..Can::default()
+            ..Capabilities::default()
         };
-        assert!(Can::heard(now.say()).append);
+        assert!(Capabilities::heard(now.say()).append);
     }
 }

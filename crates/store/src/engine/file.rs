@@ -1,9 +1,12 @@
 //! Copies one large file: the missing ranges, over several streams, until it is complete.
 
-use super::{Copying, Event, Item, Outcome, Place, Rule, retry::Retry, turns::Turn};
+use super::{
+    CopyEvent, CopyItem, CopyOutcome, Copying, OverwriteRule, Place, retry::Retry, turns::FileTurn,
+};
 use crate::{
-    Checks, Error, Finished, Limit, LocalFile, Origin, Passage, Read, Result, Sink, SinkExt, Stat,
-    StoreExt, Take, TakeExt, Verified, Whole, Width, Write, WriteMode, channel::width_for,
+    BlockWriter, BlockWriterExt, Checks, Error, Expected, Finished, Limit, LocalFile, Origin,
+    Passage, Read, Result, Sink, SinkExt, Stat, StoreExt, Verified, Width, Write, WriteMode,
+    channel::width_for,
 };
 use godwit_core::{
     Algorithm, Block, Chain, Digest, Extents, Fault, Fragment, Home, Layout, Scheme, Url, moves,
@@ -18,8 +21,12 @@ use std::{
 };
 
 /// Copies a file, trying again as long as it gets on.
-pub(super) fn copy(copying: &Copying<'_>, item: &Item, turn: &Turn<'_>) -> Result<Outcome> {
-    let mut run = Run {
+pub(super) fn copy(
+    copying: &Copying<'_>,
+    item: &CopyItem,
+    turn: &FileTurn<'_>,
+) -> Result<CopyOutcome> {
+    let mut run = FileCopy {
         copying,
         item,
         turn,
@@ -48,10 +55,10 @@ pub(super) fn copy(copying: &Copying<'_>, item: &Item, turn: &Turn<'_>) -> Resul
 }
 
 /// All tries to copy one file.
-struct Run<'a> {
+struct FileCopy<'a> {
     copying: &'a Copying<'a>,
-    item: &'a Item,
-    turn: &'a Turn<'a>,
+    item: &'a CopyItem,
+    turn: &'a FileTurn<'a>,
     stat: Stat,
     resume: bool,
     began: Instant,
@@ -64,15 +71,15 @@ struct Run<'a> {
 }
 
 /// The settings of one attempt.
-struct Plan {
+struct AttemptPlan {
     range: Range<u64>,
     checks: Checks,
     width: Arc<Width>,
 }
 
-impl Run<'_> {
-    fn attempt(&mut self) -> Result<Outcome> {
-        let Item { source, target, .. } = self.item;
+impl FileCopy<'_> {
+    fn attempt(&mut self) -> Result<CopyOutcome> {
+        let CopyItem { source, target, .. } = self.item;
         if self.faults + self.anew > 0 {
             self.look_again()?;
         }
@@ -118,7 +125,7 @@ impl Run<'_> {
             }) if self.is_comparable(digest.algorithm())? => Some(digest),
             _ => self.source_digest(&plan)?,
         };
-        let whole = Whole {
+        let whole = Expected {
             size: whole_file.then_some(plan.range.end),
             digest,
             mtime: self
@@ -140,7 +147,7 @@ impl Run<'_> {
 
     /// Compares a range written in place at both ends, by a checksum that both know. One end must be a server.
     fn compare_range(&self, range: &Range<u64>) -> Result<Verified> {
-        let Item { source, target, .. } = self.item;
+        let CopyItem { source, target, .. } = self.item;
         if range.is_empty() || !(source.is_remote() || target.is_remote()) {
             return Ok(Verified::SizeOnly);
         }
@@ -163,8 +170,8 @@ impl Run<'_> {
     }
 
     /// Reads the ranges that the sink lacks, until it has all.
-    fn fill(&self, sink: &dyn Sink, plan: &Plan) -> Result<Option<Read>> {
-        let Item { source, .. } = self.item;
+    fn fill(&self, sink: &dyn Sink, plan: &AttemptPlan) -> Result<Option<Read>> {
+        let CopyItem { source, .. } = self.item;
         let (told, copying) = (&self.told, self.copying);
         let already = told.lock().len_bytes();
         let whole = plan.range.end - plan.range.start;
@@ -172,7 +179,7 @@ impl Run<'_> {
         let landed = |range| {
             let (fresh, all) = tell(told, range);
             if !is_measured {
-                copying.tell(&Event::Found {
+                copying.tell(&CopyEvent::Found {
                     files: 0,
                     bytes: fresh,
                     complete: false,
@@ -235,15 +242,17 @@ impl Run<'_> {
         if unseen.is_empty() {
             return Ok(0);
         }
-        let Item { source, .. } = self.item;
-        let read = source.store.read(&source.path, &unseen, 1, &Shown(sink))?;
+        let CopyItem { source, .. } = self.item;
+        let read = source
+            .store
+            .read(&source.path, &unseen, 1, &ShowingSink(sink))?;
         self.check_unchanged(&read.stat)?;
         Ok(unseen.len_bytes())
     }
 
     /// Asks the planner what has still to move: a copy is one fragment with one
     /// home that is to get another.
-    fn missing(&self, done: &Extents, plan: &Plan) -> Extents {
+    fn missing(&self, done: &Extents, plan: &AttemptPlan) -> Extents {
         let layout = |url: &Url| {
             let homes = vec![Home::at(url.clone())];
             Layout::new([Fragment {
@@ -251,7 +260,7 @@ impl Run<'_> {
                 homes,
             }])
         };
-        let Item { source, target, .. } = self.item;
+        let CopyItem { source, target, .. } = self.item;
         let done = BTreeMap::from([(target.url.clone(), done.clone())]);
         match (layout(&source.url), layout(&target.url)) {
             (Some(from), Some(to)) if source.url != target.url => moves(&from, &to, &done)
@@ -261,8 +270,8 @@ impl Run<'_> {
         }
     }
 
-    fn plan(&self, range: Range<u64>) -> Result<Plan> {
-        let Item { source, .. } = self.item;
+    fn plan(&self, range: Range<u64>) -> Result<AttemptPlan> {
+        let CopyItem { source, .. } = self.item;
         let verify = self.copying.options.verify;
         // A source of ours tells BLAKE3 on the way; a foreign one can be asked
         // for ADLER32 behind us, which can be computed of blocks in any order.
@@ -271,7 +280,7 @@ impl Run<'_> {
             !can.leaves && can.digests.contains(&Algorithm::Adler32)
         };
         let width = self.width(&range)?;
-        Ok(Plan {
+        Ok(AttemptPlan {
             range,
             checks: Checks {
                 blake3: verify,
@@ -284,7 +293,7 @@ impl Run<'_> {
     /// Returns how many streams a file may have. Only this program and nodes vary the number during a transfer: a
     /// sender sees how the network behaves.
     fn width(&self, range: &Range<u64>) -> Result<Width> {
-        let Item { source, target, .. } = self.item;
+        let CopyItem { source, target, .. } = self.item;
         if source.passage().or(target.passage()).is_some() {
             return Ok(Width::fixed(1, Limit::Server));
         }
@@ -331,10 +340,10 @@ impl Run<'_> {
         })
     }
 
-    fn write<'b>(&self, plan: &'b Plan, origin: &'b Origin) -> Write<'b> {
+    fn write<'b>(&self, plan: &'b AttemptPlan, origin: &'b Origin) -> Write<'b> {
         let how = match (&self.item.range, self.item.rule) {
             (Some(_), _) => WriteMode::InPlace,
-            (None, Rule::NoClobber) => WriteMode::New,
+            (None, OverwriteRule::NoClobber) => WriteMode::New,
             (None, _) => WriteMode::Replace(None),
         };
         let is_whole = self.item.range.is_none();
@@ -356,8 +365,8 @@ impl Run<'_> {
     }
 
     /// Asks a server for the digest of the file, where that was not told on the way.
-    fn source_digest(&self, plan: &Plan) -> Result<Option<Digest>> {
-        let Item { source, .. } = self.item;
+    fn source_digest(&self, plan: &AttemptPlan) -> Result<Option<Digest>> {
+        let CopyItem { source, .. } = self.item;
         if !source.is_remote() || self.stat.size == 0 {
             return Ok(None);
         }
@@ -382,7 +391,7 @@ impl Run<'_> {
     }
 
     fn look_again(&mut self) -> Result<()> {
-        let Item { source, .. } = self.item;
+        let CopyItem { source, .. } = self.item;
         let now = source.store.stat(&source.path)?;
         if (now.size, now.mtime) != (self.stat.size, self.stat.mtime) {
             // Never mix two versions. The sink's bytes are of another version, which it detects; our attributes of
@@ -414,7 +423,7 @@ impl Run<'_> {
             self.retry.progressed();
         }
         let anew = matches!(error, Error::Changed { .. } | Error::Corrupt { .. });
-        let Item { source, target, .. } = self.item;
+        let CopyItem { source, target, .. } = self.item;
         let is_once = |place: &Place| place.passage() == Some(Passage::Once);
         // A pipe gives nothing twice, and takes nothing back.
         let is_gone = self.landed_bytes() > 0 && (is_once(source) || anew && is_once(target));
@@ -449,7 +458,7 @@ impl Run<'_> {
             told.len_bytes() - before
         };
         if fresh > 0 {
-            self.copying.tell(&Event::Resumed { bytes: fresh });
+            self.copying.tell(&CopyEvent::Resumed { bytes: fresh });
         }
     }
 
@@ -457,9 +466,14 @@ impl Run<'_> {
         self.told.lock().len_bytes()
     }
 
-    fn outcome(&self, plan: &Plan, finished: Finished, reread_source_bytes: u64) -> Outcome {
+    fn outcome(
+        &self,
+        plan: &AttemptPlan,
+        finished: Finished,
+        reread_source_bytes: u64,
+    ) -> CopyOutcome {
         let verify = self.copying.options.verify;
-        Outcome {
+        CopyOutcome {
             source: self.item.source.clone(),
             target: self.item.target.clone(),
             bytes: plan.range.end - plan.range.start,
@@ -489,7 +503,7 @@ struct Counting<'a> {
     width: &'a Arc<Width>,
 }
 
-impl Take for Counting<'_> {
+impl BlockWriter for Counting<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.copying.options.cancel.check()?;
         self.copying.pace(block.bytes.len() as u64)?;
@@ -529,9 +543,9 @@ fn tell(told: &Mutex<Extents>, range: Range<u64>) -> (u64, u64) {
 }
 
 /// Shows blocks to a sink.
-struct Shown<'a>(&'a dyn Sink);
+struct ShowingSink<'a>(&'a dyn Sink);
 
-impl Take for Shown<'_> {
+impl BlockWriter for ShowingSink<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.0.show(block)
     }

@@ -16,10 +16,10 @@ mod turns;
 
 pub use plan::extra;
 pub use retry::{Retry, Tries};
-pub use stores::{NO_CATALOG, Named, Place, Stores};
+pub use stores::{GridOpener, NO_CATALOG, Place, Stores};
 
 use crate::{
-    Error, Remote, Result, Stat, Trust, Tuned, Verified,
+    Error, Remote, Result, Stat, TrustOptions, Tuned, Verified,
     channel::Cancel,
     error::TOO_LARGE,
     mark::RequestId,
@@ -27,7 +27,7 @@ use crate::{
 };
 use godwit_core::{Choice, Digest, Fault, Scheme};
 use parking_lot::{Mutex, MutexGuard};
-use queue::{Queue, Taken};
+use queue::{QueueTake, WorkQueue};
 use std::{
     num::NonZeroU64,
     ops::Range,
@@ -39,11 +39,11 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use turns::{Turn, Turns};
+use turns::{FileTurn, FileTurns};
 
 /// How to copy. The default suits nearly every user.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CopyOptions {
     /// Streams of one large file; `None`: as the transfer finds best on its way.
     pub streams: Option<usize>,
     /// Files in flight; `None`: by the distance to the server.
@@ -73,7 +73,7 @@ pub struct Options {
     /// The buffer size of data connections at both ends; `None`: the kernels' choice.
     pub tcp_buffer: Option<u32>,
     /// Our credentials, and the protection of bytes.
-    pub trust: Trust,
+    pub trust: TrustOptions,
     /// The id of this operation, which nodes write to their logs.
     pub mark: RequestId,
     /// The choice of names below directories.
@@ -81,12 +81,12 @@ pub struct Options {
     /// How many bytes a second may come through here at most.
     pub bytes_per_s: Option<NonZeroU64>,
     /// The store of `grid:`, if a catalog is named.
-    pub named: Option<Named>,
+    pub named: Option<GridOpener>,
     /// Stops everything.
     pub cancel: Cancel,
 }
 
-impl Options {
+impl CopyOptions {
     /// Returns the defaults, stopped by `cancel`.
     pub fn new(cancel: Cancel) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Options {
             connect: Duration::from_secs(15),
             notes: None,
             tcp_buffer: None,
-            trust: Trust::default(),
+            trust: TrustOptions::default(),
             mark: RequestId::new(),
             choice: Choice::default(),
             bytes_per_s: None,
@@ -116,7 +116,7 @@ impl Options {
 
 /// One thing to copy: a file, or a tree with all that is in it.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct CopyTask {
     /// From where.
     pub source: Place,
     /// The name of the copy itself, not the directory above.
@@ -128,14 +128,14 @@ pub struct Task {
     /// Only these bytes, to the same offsets of the target, in place.
     pub range: Option<Range<u64>>,
     /// The treatment of an existing target.
-    pub rule: Rule,
+    pub rule: OverwriteRule,
     /// Whether to remove target files that the source tree does not have.
     pub delete: bool,
 }
 
 /// The treatment of an existing target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Rule {
+pub enum OverwriteRule {
     /// Replace it.
     Always,
     /// Leave it.
@@ -148,7 +148,7 @@ pub enum Rule {
 
 /// An event of a copy, reported when it happens.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum CopyEvent<'a> {
     /// More to be done was found; `complete`: that is all.
     Found {
         /// Files.
@@ -169,7 +169,7 @@ pub enum Event<'a> {
         bytes: u64,
     },
     /// A file is whole.
-    Done(&'a Outcome),
+    Done(&'a CopyOutcome),
     /// A file could not be copied.
     Failed {
         /// From where.
@@ -209,7 +209,7 @@ pub enum Event<'a> {
 
 /// How one file was copied: the record of a transfer.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct CopyOutcome {
     /// From where.
     pub source: Place,
     /// To where.
@@ -275,22 +275,22 @@ pub struct Summary {
 
 /// One file to be moved.
 #[derive(Clone, Debug)]
-struct Item {
+struct CopyItem {
     source: Place,
     target: Place,
     stat: Stat,
     range: Option<Range<u64>>,
-    rule: Rule,
+    rule: OverwriteRule,
     tries: u32,
 }
 
 /// State that all threads of one `copy` share.
 struct Copying<'a> {
-    options: &'a Options,
-    on: &'a (dyn Fn(&Event<'_>) + Sync),
-    large: Queue<Item>,
-    small: Queue<Item>,
-    turns: Turns, // to move a large file
+    options: &'a CopyOptions,
+    on: &'a (dyn Fn(&CopyEvent<'_>) + Sync),
+    large: WorkQueue<CopyItem>,
+    small: WorkQueue<CopyItem>,
+    turns: FileTurns, // to move a large file
     /// How many threads move small files.
     movers: AtomicUsize,
     summary: Mutex<Summary>,
@@ -306,14 +306,18 @@ struct Copying<'a> {
 
 /// Copies all tasks, and returns the result. `on` is called often, from many threads. After a cancellation, partials
 /// are kept for a resume.
-pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync)) -> Summary {
+pub fn copy(
+    tasks: Vec<CopyTask>,
+    options: &CopyOptions,
+    on: &(dyn Fn(&CopyEvent<'_>) + Sync),
+) -> Summary {
     let crew = Crew::of(&tasks, options);
     let copying = Copying {
         options,
         on,
-        large: Queue::new(),
-        small: Queue::new(),
-        turns: Turns::new(crew.large, crew.lead),
+        large: WorkQueue::new(),
+        small: WorkQueue::new(),
+        turns: FileTurns::new(crew.large, crew.lead),
         movers: AtomicUsize::new(crew.small),
         summary: Mutex::default(),
         moved_bytes: AtomicU64::new(0),
@@ -345,7 +349,7 @@ pub fn copy(tasks: Vec<Task>, options: &Options, on: &(dyn Fn(&Event<'_>) + Sync
     copying.summary.into_inner()
 }
 
-impl Options {
+impl CopyOptions {
     /// Returns the permission bits for a copy of something with `mode`.
     fn mode(&self, mode: Option<u32>) -> Option<u32> {
         let kept = mode.filter(|_| self.keep_modes);
@@ -364,7 +368,7 @@ struct Crew {
 }
 
 impl Crew {
-    fn of(tasks: &[Task], options: &Options) -> Self {
+    fn of(tasks: &[CopyTask], options: &CopyOptions) -> Self {
         if matches!(tasks, [task] if !task.tree) {
             return Self {
                 small: 1,
@@ -417,7 +421,7 @@ impl Crew {
 impl Copying<'_> {
     /// Has a conversation with a server that is far ready when there is something to
     /// be said in it.
-    fn prepare(&self, tasks: &[Task]) {
+    fn prepare(&self, tasks: &[CopyTask]) {
         let Some(task) = tasks.iter().find(|task| task.tree) else {
             return;
         };
@@ -432,7 +436,7 @@ impl Copying<'_> {
         }
     }
 
-    fn find(&self, tasks: &[Task]) {
+    fn find(&self, tasks: &[CopyTask]) {
         for task in tasks {
             match plan::find(self, task) {
                 Err(Error::Canceled) if self.is_vain(&task.source, &task.target) => {}
@@ -440,7 +444,7 @@ impl Copying<'_> {
                 Ok(()) => {}
             }
         }
-        self.tell(&Event::Found {
+        self.tell(&CopyEvent::Found {
             files: 0,
             bytes: 0,
             complete: tasks.iter().all(|task| task.source.passage().is_none()),
@@ -478,7 +482,7 @@ impl Copying<'_> {
 
     /// Where there is no conversation for one more, fewer do the work; tells whether
     /// to go. The last one tries again, and in the end gives up.
-    fn leave_to_others(&self, item: Item, error: Error) -> bool {
+    fn leave_to_others(&self, item: CopyItem, error: Error) -> bool {
         let others_stay = |movers: usize| (movers > 1).then(|| movers - 1);
         // First, so that the last of the others finds it.
         self.small.put_back(item);
@@ -490,13 +494,13 @@ impl Copying<'_> {
             tracing::info!(%error, "no further conversation: fewer files at once");
             return true;
         }
-        if let Taken::Item(item) = self.small.take(Duration::ZERO, |_| true) {
+        if let QueueTake::Item(item) = self.small.take(Duration::ZERO, |_| true) {
             small::failed(self, item, error);
         }
         false
     }
 
-    fn next_large(&self) -> Option<(Item, Turn<'_>)> {
+    fn next_large(&self) -> Option<(CopyItem, FileTurn<'_>)> {
         loop {
             if let Some(turn) = self.turns.take(TICK) {
                 return self.next(&self.large).map(|item| (item, turn));
@@ -508,23 +512,25 @@ impl Copying<'_> {
     }
 
     /// Waits for work; `None`: there is none left, or we were told to stop.
-    fn next(&self, queue: &Queue<Item>) -> Option<Item> {
+    fn next(&self, queue: &WorkQueue<CopyItem>) -> Option<CopyItem> {
         loop {
             if self.options.cancel.is_canceled() {
                 queue.close();
                 return None;
             }
             match queue.take(TICK, |_| true) {
-                Taken::Item(item) if self.is_vain(&item.source, &item.target) => self.given_up(),
-                Taken::Item(item) => return Some(item),
-                Taken::NotNow => {}
-                Taken::Closed => return None,
+                QueueTake::Item(item) if self.is_vain(&item.source, &item.target) => {
+                    self.given_up()
+                }
+                QueueTake::Item(item) => return Some(item),
+                QueueTake::NotNow => {}
+                QueueTake::Closed => return None,
             }
         }
     }
 
-    fn done(&self, outcome: Outcome) {
-        self.tell(&Event::Done(&outcome));
+    fn done(&self, outcome: CopyOutcome) {
+        self.tell(&CopyEvent::Done(&outcome));
         let mut summary = self.summary();
         summary.files += 1;
         summary.bytes += outcome.bytes;
@@ -576,7 +582,7 @@ impl Copying<'_> {
 
     /// Says that a file is tried again, and counts that.
     fn tries_again(&self, source: &Place, target: &Place, error: &Error, tries: Tries) {
-        self.tell(&Event::Failed {
+        self.tell(&CopyEvent::Failed {
             source,
             target,
             error,
@@ -598,7 +604,7 @@ impl Copying<'_> {
         if is_full && self.is_full.swap(true, SeqCst) {
             return self.given_up();
         }
-        self.tell(&Event::Failed {
+        self.tell(&CopyEvent::Failed {
             source,
             target,
             error: &error,
@@ -611,9 +617,9 @@ impl Copying<'_> {
         }
     }
 
-    fn skipped(&self, item: &Item) {
+    fn skipped(&self, item: &CopyItem) {
         let (source, target) = (&item.source, &item.target);
-        self.tell(&Event::Skipped {
+        self.tell(&CopyEvent::Skipped {
             source,
             target,
             bytes: item.stat.size,
@@ -623,10 +629,10 @@ impl Copying<'_> {
 
     fn moved(&self, bytes: u64) {
         self.moved_bytes.fetch_add(bytes, Relaxed);
-        self.tell(&Event::Moved { bytes });
+        self.tell(&CopyEvent::Moved { bytes });
     }
 
-    fn tell(&self, event: &Event<'_>) {
+    fn tell(&self, event: &CopyEvent<'_>) {
         (self.on)(event);
     }
 

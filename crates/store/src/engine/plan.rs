@@ -1,6 +1,6 @@
 //! Finds the files to copy, and decides about each.
 
-use super::{Copying, Event, Item, Place, Rule, Task};
+use super::{CopyEvent, CopyItem, CopyTask, Copying, OverwriteRule, Place};
 use crate::{
     Entry, EntryKind, Error, Nowhere, RemovalKind, Result, SMALL_BYTES, Set, Stat, StoreExt, Walk,
 };
@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Finds all files of one task and hands them to the threads that move them.
-pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
+pub(super) fn find(copying: &Copying<'_>, task: &CopyTask) -> Result<()> {
     // A server that is far tells that it is none when it is asked to list it.
     if task.tree && task.source.is_remote() {
         match find_tree(copying, task) {
@@ -27,7 +27,7 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
         EntryKind::Directory => find_tree(copying, task),
         _ => {
             let there = match task.rule {
-                Rule::Always => None, // replaced in any case
+                OverwriteRule::Always => None, // replaced in any case
                 _ => task.target.store.stat(&task.target.path).ok(),
             };
             offer(
@@ -41,7 +41,7 @@ pub(super) fn find(copying: &Copying<'_>, task: &Task) -> Result<()> {
 
 /// Refuses a tree for which the target has no room, if the source is on this machine: there a second walk costs
 /// little. An existing target is not checked, since an earlier run may have left a part of the tree there.
-fn check_room(copying: &Copying<'_>, task: &Task) -> Result<()> {
+fn check_room(copying: &Copying<'_>, task: &CopyTask) -> Result<()> {
     let (source, target) = (&task.source, &task.target);
     let is_there = || !matches!(target.store.stat(&target.path), Err(Error::Missing { .. }));
     if source.is_remote() || is_there() {
@@ -87,12 +87,12 @@ fn filled_bytes(source: &Place, entry: &Entry) -> u64 {
     })
 }
 
-fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
+fn find_tree(copying: &Copying<'_>, task: &CopyTask) -> Result<()> {
     check_room(copying, task)?;
-    let mut finding = Finding {
+    let mut finding = TreeListing {
         copying,
         task,
-        there: There::new(task),
+        there: TargetTree::new(task),
         unmade: vec![Unmade {
             target: task.target.clone(),
             path: PathBuf::new(),
@@ -120,7 +120,7 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
         if choice.has(&path, false)
             && let Ok(source) = &task.source.join(&path)
         {
-            copying.tell(&Event::LeftOut { source });
+            copying.tell(&CopyEvent::LeftOut { source });
         }
     };
     let Place { store, path, .. } = &task.source;
@@ -149,10 +149,10 @@ fn find_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
 /// A tree that is being listed.
 ///
 /// Directories of a remote target are made in batches; entries behind the first of them wait until they exist.
-struct Finding<'a> {
+struct TreeListing<'a> {
     copying: &'a Copying<'a>,
-    task: &'a Task,
-    there: There<'a>,
+    task: &'a CopyTask,
+    there: TargetTree<'a>,
     unmade: Vec<Unmade>,
     behind: Vec<Entry>,
     since: Instant,
@@ -172,7 +172,7 @@ struct Unmade {
     mode: Option<u32>, // of the source, if told
 }
 
-impl Finding<'_> {
+impl TreeListing<'_> {
     fn found(&mut self, entry: Entry) -> Result<()> {
         if self.unmade.is_empty() {
             self.since = Instant::now();
@@ -290,7 +290,7 @@ impl Finding<'_> {
             Err(_) if is_directory() => return Ok(false),
             Err(error) => return Err(error),
         }
-        self.copying.tell(&Event::Directory { target });
+        self.copying.tell(&CopyEvent::Directory { target });
         self.copying.summary().directories += 1;
         Ok(true)
     }
@@ -340,9 +340,9 @@ impl Finding<'_> {
 
 fn offer_entry(
     copying: &Copying<'_>,
-    task: &Task,
+    task: &CopyTask,
     entry: &Entry,
-    there: &mut There<'_>,
+    there: &mut TargetTree<'_>,
 ) -> Result<()> {
     let (source, target) = (
         task.source.join(&entry.path)?,
@@ -381,8 +381,8 @@ fn offer_entry(
     }
 }
 
-fn item(task: &Task, source: Place, target: Place, stat: Stat) -> Item {
-    Item {
+fn item(task: &CopyTask, source: Place, target: Place, stat: Stat) -> CopyItem {
+    CopyItem {
         source,
         target,
         stat,
@@ -414,14 +414,17 @@ fn set_mode(target: &Place, mode: u32) -> Result<()> {
 /// Makes the name free for a file, where a directory has it.
 fn cleared(
     copying: &Copying<'_>,
-    task: &Task,
+    task: &CopyTask,
     (source, size): (&Place, u64),
     target: &Place,
     there: Option<Stat>,
 ) -> Result<Option<Stat>> {
     let kind = there.as_ref().map(|there| there.kind);
     if kind != Some(EntryKind::Directory)
-        || !matches!(task.rule, Rule::Update | Rule::UpdateByDigest)
+        || !matches!(
+            task.rule,
+            OverwriteRule::Update | OverwriteRule::UpdateByDigest
+        )
     {
         return Ok(there);
     }
@@ -458,18 +461,18 @@ fn cleared(
 }
 
 /// Queues a file, unless the rule says that it stays.
-fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
+fn offer(copying: &Copying<'_>, item: CopyItem, there: Option<Stat>) -> Result<()> {
     refuse_beyond(&item)?;
-    copying.tell(&Event::Found {
+    copying.tell(&CopyEvent::Found {
         files: 1,
         bytes: wanted_bytes(&item),
         complete: false,
     });
     let stays = match (item.rule, &there) {
-        (Rule::Always, _) | (_, None) => false,
-        (Rule::NoClobber, Some(_)) => true,
-        (Rule::Update, Some(there)) => looks_same(&item.stat, there),
-        (Rule::UpdateByDigest, Some(there)) => {
+        (OverwriteRule::Always, _) | (_, None) => false,
+        (OverwriteRule::NoClobber, Some(_)) => true,
+        (OverwriteRule::Update, Some(there)) => looks_same(&item.stat, there),
+        (OverwriteRule::UpdateByDigest, Some(there)) => {
             item.stat.size == there.size && same_digest(&item.source, &item.target)?
         }
     };
@@ -495,7 +498,7 @@ fn offer(copying: &Copying<'_>, item: Item, there: Option<Stat>) -> Result<()> {
 }
 
 /// Refuses a range that begins behind the end of the file.
-fn refuse_beyond(item: &Item) -> Result<()> {
+fn refuse_beyond(item: &CopyItem) -> Result<()> {
     let size = item.stat.size;
     match &item.range {
         Some(range) if range.start > size => Err(Error::bad_name(
@@ -507,7 +510,7 @@ fn refuse_beyond(item: &Item) -> Result<()> {
 }
 
 /// Returns how many bytes of the file are asked for, as far as its length is known.
-fn wanted_bytes(item: &Item) -> u64 {
+fn wanted_bytes(item: &CopyItem) -> u64 {
     let Some(size) = item.stat.known_size() else {
         return 0;
     };
@@ -543,13 +546,13 @@ fn same_digest(source: &Place, target: &Place) -> Result<bool> {
 
 /// The existing entries of the target tree. They are listed one directory at a time: memory does not grow with the
 /// tree, and there is no request per file.
-struct There<'a> {
-    task: &'a Task,
+struct TargetTree<'a> {
+    task: &'a CopyTask,
     listed: Vec<(PathBuf, HashMap<OsString, Stat>)>,
 }
 
-impl<'a> There<'a> {
-    fn new(task: &'a Task) -> Self {
+impl<'a> TargetTree<'a> {
+    fn new(task: &'a CopyTask) -> Self {
         Self {
             task,
             listed: Vec::new(),
@@ -560,7 +563,7 @@ impl<'a> There<'a> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
         };
-        if self.task.rule == Rule::Always {
+        if self.task.rule == OverwriteRule::Always {
             return Ok(None); // replaced in any case
         }
         if let Some((_, names)) = self
@@ -586,7 +589,7 @@ impl<'a> There<'a> {
 }
 
 /// Removes files that the sources do not have, if the task asks for it and no file failed.
-pub(super) fn delete(copying: &Copying<'_>, tasks: &[Task]) {
+pub(super) fn delete(copying: &Copying<'_>, tasks: &[CopyTask]) {
     for task in tasks.iter().filter(|task| task.delete) {
         if copying.summary().failed > 0 {
             copying.summary().not_deleted = true;
@@ -598,7 +601,7 @@ pub(super) fn delete(copying: &Copying<'_>, tasks: &[Task]) {
     }
 }
 
-fn delete_tree(copying: &Copying<'_>, task: &Task) -> Result<()> {
+fn delete_tree(copying: &Copying<'_>, task: &CopyTask) -> Result<()> {
     let extra = extra(&task.source, &task.target)?;
     let (choice, mut kept) = (&copying.options.choice, HashSet::new());
     for (path, kind) in &extra {
@@ -619,7 +622,7 @@ fn remove(copying: &Copying<'_>, target: &Place, kind: EntryKind) -> Result<()> 
         _ => RemovalKind::File,
     };
     target.store.remove(&target.path, what)?;
-    copying.tell(&Event::Removed { target });
+    copying.tell(&CopyEvent::Removed { target });
     copying.summary().removed += 1;
     Ok(())
 }

@@ -8,18 +8,18 @@ use std::{
 
 /// A bounded queue with one end that closes. A full queue blocks who finds, so
 /// memory does not grow with the tree.
-pub(super) struct Queue<T> {
-    state: Mutex<State<T>>,
+pub(super) struct WorkQueue<T> {
+    state: Mutex<QueueState<T>>,
     changed: Condvar,
 }
 
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<T>,
     closed: bool,
 }
 
 /// The result of a take.
-pub(super) enum Taken<T> {
+pub(super) enum QueueTake<T> {
     /// Something to do.
     Item(T),
     /// The queue is empty at the moment.
@@ -28,9 +28,9 @@ pub(super) enum Taken<T> {
     Closed,
 }
 
-impl<T> Queue<T> {
+impl<T> WorkQueue<T> {
     pub(super) fn new() -> Self {
-        let state = State {
+        let state = QueueState {
             items: VecDeque::new(),
             closed: false,
         };
@@ -73,7 +73,7 @@ impl<T> Queue<T> {
     }
 
     /// Takes an item that `fits`, waiting at most for `patience`.
-    pub(super) fn take(&self, patience: Duration, fits: impl Fn(&T) -> bool) -> Taken<T> {
+    pub(super) fn take(&self, patience: Duration, fits: impl Fn(&T) -> bool) -> QueueTake<T> {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
         loop {
@@ -81,15 +81,15 @@ impl<T> Queue<T> {
                 Some(item) if fits(item) => {
                     let item = state.items.pop_front().expect("looked at it");
                     self.changed.notify_all();
-                    return Taken::Item(item);
+                    return QueueTake::Item(item);
                 }
-                Some(_) => return Taken::NotNow,
-                None if state.closed => return Taken::Closed,
+                Some(_) => return QueueTake::NotNow,
+                None if state.closed => return QueueTake::Closed,
                 None => {}
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Taken::NotNow;
+                return QueueTake::NotNow;
             }
             self.changed.wait_for(&mut state, left);
         }
@@ -104,26 +104,26 @@ mod tests {
 
     #[test]
     fn item_put_back_precedes_the_end() {
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         assert!(queue.put(1));
         queue.close();
         assert!(!queue.put(2));
         assert!(matches!(
             queue.take(Duration::ZERO, |_| false),
-            Taken::NotNow
+            QueueTake::NotNow
         ));
         assert!(matches!(
             queue.take(Duration::ZERO, |_| true),
-            Taken::Item(1)
+            QueueTake::Item(1)
         ));
         queue.put_back(1);
         assert!(matches!(
             queue.take(Duration::ZERO, |_| true),
-            Taken::Item(1)
+            QueueTake::Item(1)
         ));
         assert!(matches!(
             queue.take(Duration::from_secs(60), |_| true),
-            Taken::Closed
+            QueueTake::Closed
         ));
     }
 }

@@ -1,8 +1,8 @@
 //! Small files: whole ones, many in flight together.
 
-use super::{Copying, Item, Outcome, queue::Taken};
+use super::{CopyItem, CopyOutcome, Copying, queue::QueueTake};
 use crate::{
-    Error, Finished, Given, Limit, Result, Small, Stat, StoreExt, Verified, Width, WriteMode,
+    Error, Finished, Limit, Result, Small, SmallWrite, Stat, StoreExt, Verified, Width, WriteMode,
 };
 use std::{
     cell::RefCell,
@@ -14,8 +14,8 @@ use std::{
 
 /// Copies `first`, and the items behind it in the queue between the same two stores. An item that was not begun,
 /// because the connection failed, is returned.
-pub(super) fn copy(copying: &Copying<'_>, first: Item) -> Option<(Item, Error)> {
-    let batch = Batch {
+pub(super) fn copy(copying: &Copying<'_>, first: CopyItem) -> Option<(CopyItem, Error)> {
+    let batch = SmallBatch {
         copying,
         source: first.source.clone(),
         target: first.target.clone(),
@@ -41,7 +41,7 @@ pub(super) fn copy(copying: &Copying<'_>, first: Item) -> Option<(Item, Error)> 
 }
 
 /// Puts back a file as one that a try failed for.
-pub(super) fn failed(copying: &Copying<'_>, item: Item, error: Error) {
+pub(super) fn failed(copying: &Copying<'_>, item: CopyItem, error: Error) {
     let flying = Flying {
         item,
         since: Instant::now(),
@@ -51,22 +51,22 @@ pub(super) fn failed(copying: &Copying<'_>, item: Item, error: Error) {
 }
 
 /// Files on their way over one conversation.
-struct Batch<'a> {
+struct SmallBatch<'a> {
     copying: &'a Copying<'a>,
     source: super::Place,
     target: super::Place,
-    first: RefCell<Option<Item>>,
+    first: RefCell<Option<CopyItem>>,
     flying: RefCell<VecDeque<Flying>>,
     began: Instant,
 }
 
 struct Flying {
-    item: Item,
+    item: CopyItem,
     since: Instant,
     read: Option<Verified>,
 }
 
-impl Batch<'_> {
+impl SmallBatch<'_> {
     /// Reads many files of a remote source in one request, and writes each as it arrives.
     fn read(&self) -> Result<()> {
         self.source.store.read_small(
@@ -100,7 +100,7 @@ impl Batch<'_> {
                 if read.is_empty() {
                     read = self.read_some();
                 }
-                let (item, small): (Item, Small) = read.pop_front()?;
+                let (item, small): (CopyItem, Small) = read.pop_front()?;
                 let given = self.given(&item, small.bytes, &small.stat);
                 let read = Some(small.verified);
                 let flying = Flying {
@@ -124,7 +124,7 @@ impl Batch<'_> {
     }
 
     /// Reads the next file, or several at once of a source that is far. None: there are no more.
-    fn read_some(&self) -> VecDeque<(Item, Small)> {
+    fn read_some(&self) -> VecDeque<(CopyItem, Small)> {
         loop {
             let (mut items, mut bytes) = (VecDeque::new(), 0);
             let most = if self.source.is_remote() { READ_MAX } else { 1 };
@@ -165,14 +165,14 @@ impl Batch<'_> {
 
     /// Removes the file that a store reported. That is nearly always the first, but a name that cannot be sent is
     /// reported before those in flight.
-    fn landed(&self, is_it: impl Fn(&Item) -> bool) -> Option<Flying> {
+    fn landed(&self, is_it: impl Fn(&CopyItem) -> bool) -> Option<Flying> {
         let mut flying = self.flying.borrow_mut();
         let at = flying.iter().position(|one| is_it(&one.item))?;
         flying.remove(at)
     }
 
     /// Takes the next file between the same two stores, if one was found by now.
-    fn next(&self) -> Option<Item> {
+    fn next(&self) -> Option<CopyItem> {
         if let Some(first) = self.first.borrow_mut().take() {
             return Some(first);
         }
@@ -180,7 +180,7 @@ impl Batch<'_> {
         if self.copying.options.cancel.is_canceled() || self.began.elapsed() > BATCH_MAX {
             return None;
         }
-        let fits = |item: &Item| {
+        let fits = |item: &CopyItem| {
             Arc::ptr_eq(&item.source.store, &self.source.store)
                 && Arc::ptr_eq(&item.target.store, &self.target.store)
         };
@@ -191,17 +191,17 @@ impl Batch<'_> {
             GATHER.saturating_sub(self.began.elapsed())
         };
         match self.copying.small.take(patience, fits) {
-            Taken::Item(item) => Some(item),
-            Taken::NotNow | Taken::Closed => None,
+            QueueTake::Item(item) => Some(item),
+            QueueTake::NotNow | QueueTake::Closed => None,
         }
     }
 
-    fn given(&self, item: &Item, bytes: Vec<u8>, stat: &Stat) -> Given {
+    fn given(&self, item: &CopyItem, bytes: Vec<u8>, stat: &Stat) -> SmallWrite {
         let options = self.copying.options;
-        Given {
+        SmallWrite {
             path: item.target.path.clone(),
             bytes,
-            how: if item.rule == super::Rule::NoClobber {
+            how: if item.rule == super::OverwriteRule::NoClobber {
                 WriteMode::New
             } else {
                 WriteMode::Replace(None)
@@ -242,7 +242,7 @@ impl Batch<'_> {
             Verified::SizeOnly => read.unwrap_or_default(),
             stronger => stronger,
         };
-        self.copying.done(Outcome {
+        self.copying.done(CopyOutcome {
             bytes,
             resumed_bytes: 0,
             reread_source_bytes: 0,
@@ -259,7 +259,7 @@ impl Batch<'_> {
         });
     }
 
-    fn fail(&self, item: Item, error: Error) {
+    fn fail(&self, item: CopyItem, error: Error) {
         failed(self.copying, item, error);
     }
 }

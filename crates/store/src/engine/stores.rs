@@ -1,8 +1,9 @@
 //! From URLs to stores.
 
-use super::Options;
+use super::CopyOptions;
 use crate::{
-    Dir, Error, Opener, Passage, Proofs, Remote, RemoteOptions, Result, Store, StoreExt, Trust,
+    Dir, Error, Opener, Passage, Proofs, Remote, RemoteOptions, Result, Store, StoreExt,
+    TrustOptions,
     door::{self, Web},
 };
 use godwit_core::{Scheme, Url};
@@ -83,31 +84,31 @@ impl fmt::Display for Place {
 
 /// Opens the store of `grid:`. [`Stores`] calls it at the first such URL, and again only after a failure.
 #[derive(Clone)]
-pub struct Named(Arc<Opening>);
+pub struct GridOpener(Arc<GridOpening>);
 
-type Opening = dyn Fn() -> Result<Arc<dyn Store>> + Send + Sync;
+type GridOpening = dyn Fn() -> Result<Arc<dyn Store>> + Send + Sync;
 
-impl Named {
+impl GridOpener {
     /// Takes what opens it: not through the `Stores` that calls it, which is locked then.
     pub fn new(open: impl Fn() -> Result<Arc<dyn Store>> + Send + Sync + 'static) -> Self {
         Self(Arc::new(open))
     }
 }
 
-impl fmt::Debug for Named {
+impl fmt::Debug for GridOpener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Named")
+        f.write_str("GridOpener")
     }
 }
 
 /// Opens stores, each server once.
 pub struct Stores {
-    options: Options,
-    open: Mutex<Vec<Known>>,
+    options: CopyOptions,
+    open: Mutex<Vec<OpenStore>>,
 }
 
 /// A store that is open.
-struct Known {
+struct OpenStore {
     url: Url,
     /// The identity that its server had to prove.
     proofs: Proofs,
@@ -118,7 +119,7 @@ struct Known {
 
 impl Stores {
     /// Returns an opener for stores with these limits.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: CopyOptions) -> Self {
         Self {
             options,
             open: Mutex::default(),
@@ -126,7 +127,7 @@ impl Stores {
     }
 
     /// Returns how other machines are spoken to.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &CopyOptions {
         &self.options
     }
 
@@ -153,19 +154,19 @@ impl Stores {
             (Scheme::Godwit, Some(home)) => home.peers_are(),
             _ => AsOf::default(),
         };
-        let is_it = |known: &Known| known.url.same_server(url) && known.proofs == proofs;
+        let is_it = |known: &OpenStore| known.url.same_server(url) && known.proofs == proofs;
         let store = match open.iter().find(|known| is_it(known)) {
             Some(known) if known.as_of == as_of => known.store.clone(),
             _ => {
                 let usual = self.options.trust.clone();
-                let trust = Trust {
+                let trust = TrustOptions {
                     expect: proofs.expect.clone().or(usual.expect),
                     credential: proofs.credential.clone().or(usual.credential),
                     ..usual
                 };
                 let store = connect(url, &self.options, trust)?;
                 open.retain(|known| !is_it(known));
-                open.push(Known {
+                open.push(OpenStore {
                     url: url.clone(),
                     proofs,
                     as_of,
@@ -187,7 +188,7 @@ impl Stores {
     }
 }
 
-fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>> {
+fn connect(url: &Url, options: &CopyOptions, trust: TrustOptions) -> Result<Arc<dyn Store>> {
     match url.scheme() {
         Scheme::File => {
             let identity = format!("uid {}", godwit_sys::user_id());
@@ -214,14 +215,14 @@ fn connect(url: &Url, options: &Options, trust: Trust) -> Result<Arc<dyn Store>>
 pub const NO_CATALOG: &str =
     "no catalog is named: say --catalog sqlite:PATH or godwit://PEER, or set GODWIT_CATALOG";
 
-impl Options {
+impl CopyOptions {
     /// Returns the options of one connection to a server.
     pub fn remote(&self) -> RemoteOptions {
         limits(self, self.trust.clone())
     }
 }
 
-fn limits(options: &Options, trust: Trust) -> RemoteOptions {
+fn limits(options: &CopyOptions, trust: TrustOptions) -> RemoteOptions {
     RemoteOptions {
         stall: options.stall,
         connect: options.connect,

@@ -1,9 +1,11 @@
 //! The engine between stores in memory, some of which misbehave.
 
-use super::{Event, Named, Options, Place, Rule, Stores, Summary, Task, copy};
+use super::{
+    CopyEvent, CopyOptions, CopyTask, GridOpener, OverwriteRule, Place, Stores, Summary, copy,
+};
 use crate::{
-    Entry, EntryKind, Error, Given, Memory, Read, Result, Store, StoreExt, Take, Write, WriteMode,
-    channel::Cancel,
+    BlockWriter, Entry, EntryKind, Error, Memory, Read, Result, SmallWrite, Store, StoreExt, Write,
+    WriteMode, channel::Cancel,
 };
 use godwit_core::{Block, Extents, LEAF_BYTES, Url};
 use godwit_trust::{
@@ -33,7 +35,7 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
 }
 
 fn put(store: &dyn Store, path: &str, bytes: Vec<u8>) {
-    let mut given = Some(Given {
+    let mut given = Some(SmallWrite {
         path: path.into(),
         bytes,
         how: WriteMode::Replace(None),
@@ -62,7 +64,7 @@ fn get(store: &dyn Store, path: &str) -> Option<Vec<u8>> {
 
 struct Into<'a>(&'a Mutex<Vec<u8>>);
 
-impl Take for Into<'_> {
+impl BlockWriter for Into<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let range = block.range();
         self.0.lock()[range.start as usize..range.end as usize].copy_from_slice(block.bytes);
@@ -70,28 +72,28 @@ impl Take for Into<'_> {
     }
 }
 
-fn task(source: Place, target: Place) -> Task {
-    Task {
+fn task(source: Place, target: Place) -> CopyTask {
+    CopyTask {
         source,
         target,
         tree: true,
         mode: None,
         range: None,
-        rule: Rule::Always,
+        rule: OverwriteRule::Always,
         delete: false,
     }
 }
 
-fn options() -> Options {
-    Options::new(Cancel::new().unwrap())
+fn options() -> CopyOptions {
+    CopyOptions::new(Cancel::new().unwrap())
 }
 
 /// Runs a copy, and checks that the reported progress never exceeds the found bytes.
-fn run(tasks: Vec<Task>, options: &Options) -> Summary {
+fn run(tasks: Vec<CopyTask>, options: &CopyOptions) -> Summary {
     let (found, moved) = (AtomicU64::new(0), AtomicU64::new(0));
     let summary = copy(tasks, options, &|event| match event {
-        Event::Found { bytes, .. } => drop(found.fetch_add(*bytes, Relaxed)),
-        Event::Moved { bytes } | Event::Resumed { bytes } => {
+        CopyEvent::Found { bytes, .. } => drop(found.fetch_add(*bytes, Relaxed)),
+        CopyEvent::Moved { bytes } | CopyEvent::Resumed { bytes } => {
             let now = moved.fetch_add(*bytes, Relaxed) + bytes;
             assert!(now <= found.load(Relaxed), "more moved than was found");
         }
@@ -151,7 +153,7 @@ fn rule_decides_about_existing_target() {
     let again = |rule, delete| {
         let (source, target) = (place(source.clone(), "set"), place(target.clone(), "set"));
         run(
-            vec![Task {
+            vec![CopyTask {
                 rule,
                 delete,
                 ..task(source, target)
@@ -159,22 +161,22 @@ fn rule_decides_about_existing_target() {
             &options(),
         )
     };
-    let all = again(Rule::Update, false).files;
+    let all = again(OverwriteRule::Update, false).files;
     assert_eq!(
         (
-            again(Rule::Update, false).files,
-            again(Rule::NoClobber, false).skipped
+            again(OverwriteRule::Update, false).files,
+            again(OverwriteRule::NoClobber, false).skipped
         ),
         (0, all)
     );
     put(&*target, "set/d1/f1", bytes(99, 977));
     assert_eq!(
-        again(Rule::UpdateByDigest, false).files,
+        again(OverwriteRule::UpdateByDigest, false).files,
         1,
         "same size, other bytes"
     );
     put(&*target, "set/d1/more", bytes(0, 10));
-    assert_eq!(again(Rule::Update, true).removed, 1);
+    assert_eq!(again(OverwriteRule::Update, true).removed, 1);
     assert_eq!(get(&*target, "set/d1/more"), None);
 }
 
@@ -186,7 +188,7 @@ fn a_part_goes_to_its_place() {
     let part = 1_000_003..2_500_000;
     let (from, to) = (place(source.clone(), "a"), place(target.clone(), "a"));
     let summary = run(
-        vec![Task {
+        vec![CopyTask {
             range: Some(part.clone()),
             ..task(from, to)
         }],
@@ -212,9 +214,9 @@ struct Troubled {
     unproved: AtomicU64,
 }
 
-struct Limited<'a>(&'a dyn Take, AtomicU64, &'a AtomicU64);
+struct Limited<'a>(&'a dyn BlockWriter, AtomicU64, &'a AtomicU64);
 
-impl Take for Limited<'_> {
+impl BlockWriter for Limited<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if self.1.fetch_sub(1, Relaxed) == 0 {
             self.1.store(0, Relaxed);
@@ -232,7 +234,7 @@ impl Take for Limited<'_> {
 impl Store for Troubled {
     crate::forward!(self, self.inner; can stat list write remove rename mkdir set digest facets);
 
-    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
+    fn read(&self, path: &Path, want: &Extents, _: usize, into: &dyn BlockWriter) -> Result<Read> {
         let nth = self.reads.fetch_add(1, Relaxed);
         if self
             .unproved
@@ -289,7 +291,7 @@ fn copy_without_progress_is_given_up() {
     let tasks = vec![task(place(source, "a"), place(target.clone(), "a"))];
     let summary = run(
         tasks,
-        &Options {
+        &CopyOptions {
             retries: Some(2),
             ..options()
         },
@@ -322,7 +324,7 @@ fn unproved(times: u64) -> (Place, u64) {
 }
 
 /// Options with a certificate that began two days ago and is valid for so many days.
-fn lasting(days: u32) -> Options {
+fn lasting(days: u32) -> CopyOptions {
     let (dir, day) = (tempfile::tempdir().unwrap(), Duration::from_secs(86_400));
     let ca = Ca::init(dir.path(), "/O=Lab/CN=CA", day * 30, KeyKind::Elliptic).unwrap();
     let begun = SystemTime::now() - day * 2;
@@ -360,7 +362,7 @@ fn expired_credential_ends_the_copy_once() {
     let (target, told) = (Arc::new(Memory::new()), AtomicU64::new(0));
     let tasks = vec![task(source, place(target, "set"))];
     let summary = copy(tasks, &lasting(1), &|event| {
-        if let Event::Failed { .. } = event {
+        if let CopyEvent::Failed { .. } = event {
             told.fetch_add(1, Relaxed);
         }
     });
@@ -391,7 +393,7 @@ fn a_cancelled_copy_stops_and_says_so() {
     let options = options();
     let tasks = vec![task(place(source, "a"), place(target.clone(), "a"))];
     let summary = copy(tasks, &options, &|event| {
-        if let Event::Moved { .. } = event {
+        if let CopyEvent::Moved { .. } = event {
             options.cancel.cancel();
         }
     });
@@ -435,11 +437,11 @@ fn walk_ends_where_paths_are_endless() {
 fn names_have_one_store() {
     let opened = Arc::new(AtomicU64::new(0));
     let counted = opened.clone();
-    let named = Named::new(move || match counted.fetch_add(1, Relaxed) {
+    let named = GridOpener::new(move || match counted.fetch_add(1, Relaxed) {
         0 => Err(Error::busy("the catalog", "locked")),
         _ => Ok(Arc::new(Memory::new())),
     });
-    let stores = Stores::new(Options {
+    let stores = Stores::new(CopyOptions {
         named: Some(named),
         ..options()
     });

@@ -8,13 +8,13 @@ use std::{
 
 /// Limits how many files move at once. A file that is nearly over lets the next begin, which needs some round trips
 /// to gain speed. The link thus stays full between the two.
-pub(super) struct Turns {
+pub(super) struct FileTurns {
     free: Mutex<usize>,
     changed: Condvar,
     lead: Duration,
 }
 
-impl Turns {
+impl FileTurns {
     /// The next file may begin when one has only as much left as moves within `lead`.
     pub(super) fn new(free: usize, lead: Duration) -> Self {
         Self {
@@ -25,12 +25,12 @@ impl Turns {
     }
 
     /// Waits for a turn, at most for `patience`.
-    pub(super) fn take(&self, patience: Duration) -> Option<Turn<'_>> {
+    pub(super) fn take(&self, patience: Duration) -> Option<FileTurn<'_>> {
         let mut free = self.free.lock();
         let is_none = |free: &mut _| *free == 0;
         self.changed.wait_while_for(&mut free, is_none, patience);
         *free = free.checked_sub(1)?;
-        Some(Turn {
+        Some(FileTurn {
             turns: self,
             is_over: AtomicBool::new(false),
             lately: Mutex::new((Instant::now(), 0)),
@@ -39,14 +39,14 @@ impl Turns {
 }
 
 /// The right to move one file; over at its end at the latest.
-pub(super) struct Turn<'a> {
-    turns: &'a Turns,
+pub(super) struct FileTurn<'a> {
+    turns: &'a FileTurns,
     is_over: AtomicBool,
     /// How much had moved when: its rate is counted from there.
     lately: Mutex<(Instant, u64)>,
 }
 
-impl Turn<'_> {
+impl FileTurn<'_> {
     /// Updates how much of the file has moved, and how much is left.
     pub(super) fn moved(&self, now: Instant, bytes: u64, left_bytes: u64) {
         let mut lately = self.lately.lock();
@@ -70,7 +70,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for FileTurn<'_> {
     fn drop(&mut self) {
         self.end();
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn next_begins_before_the_end_once() {
         let second = Duration::from_secs(1);
-        let turns = Turns::new(1, second);
+        let turns = FileTurns::new(1, second);
         let take = || turns.take(Duration::ZERO);
         let first = take().unwrap();
         let began = Instant::now();
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn turn_without_lead_lasts_until_end() {
-        let turns = Turns::new(1, Duration::ZERO);
+        let turns = FileTurns::new(1, Duration::ZERO);
         let first = turns.take(Duration::ZERO).unwrap();
         first.moved(Instant::now() + Duration::from_secs(1), 1000, 0);
         assert!(turns.take(Duration::ZERO).is_none());

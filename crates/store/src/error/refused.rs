@@ -1,6 +1,6 @@
 //! Errors of a store as refusals to clients, and refusals of servers as errors.
 
-use super::{Error, Shown};
+use super::{Error, LoginCredential};
 use godwit_core::{Fault, Kind};
 use godwit_sys::why;
 use godwit_wire::{
@@ -157,7 +157,7 @@ pub fn refused(host: &str, path: &Path, refusal: Refusal) -> Error {
         }
         Kind::Unsupported => Error::unsupported("this", format!("{host} answered {code}: {said}")),
         Kind::Busy => Error::busy(host, said),
-        Kind::Login => Error::login(host, said, Shown::Password),
+        Kind::Login => Error::login(host, said, LoginCredential::Password),
         Kind::Loop => Error::looped(path, said),
         Kind::OnHold => {
             let of = |kind| Arc::new(refused(host, path, Refusal::of_kind(kind, &*said)));

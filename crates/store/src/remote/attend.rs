@@ -1,10 +1,10 @@
 //! One transfer seen from the control channel: bytes move in a thread of their
 //! own while the server's words are heard here, and whichever fails ends both.
 
-use super::{RemoteOptions, faults, headway::Headway, session::Session};
+use super::{RemoteOptions, faults, headway::Headway, session::RemoteSession};
 use crate::{
     Error, Result,
-    channel::{Channel, Watch},
+    channel::{DataChannel, Watch},
 };
 use godwit_sys::{Wake, wait_readable};
 use godwit_wire::{client::Line, reply::Reply};
@@ -18,7 +18,7 @@ use std::{
 
 /// The first reply to a transfer command.
 #[derive(Debug)]
-pub(super) enum Begun {
+pub(super) enum TransferStart {
     /// Data connections are up: bytes move.
     Moving,
     /// The transfer has ended with success.
@@ -28,24 +28,26 @@ pub(super) enum Begun {
 /// Waits for the first reply to a transfer command. A server that should prove its identity on the data connection,
 /// and does not, waits too. Without the check, both sides would wait for ever.
 pub(super) fn begin(
-    session: &mut Session,
-    channel: &mut Channel,
+    session: &mut RemoteSession,
+    channel: &mut DataChannel,
     path: &Path,
     patience: Duration,
-) -> Result<Begun> {
-    let heard = match channel.may_refuse() {
+) -> Result<TransferStart> {
+    let heard = match channel.is_proving_in_thread() {
         true => session.hear_unless(TO_BEGIN, patience, Some(&mut || channel.refusal())),
         false => session.hear_within(TO_BEGIN, patience),
     };
     let begun = heard.and_then(|reply| match reply.is_final() {
-        false => Ok(Begun::Moving),
-        true => faults::check(&session.host, path, &reply).map(|_| Begun::Over(reply.clone())),
+        false => Ok(TransferStart::Moving),
+        true => {
+            faults::check(&session.host, path, &reply).map(|_| TransferStart::Over(reply.clone()))
+        }
     });
     begun.map_err(|error| ours_first(session, error))
 }
 
 /// Both ends prove a data connection by our credential: if it has expired, that is the cause, whichever end noticed.
-fn ours_first(session: &Session, error: Error) -> Error {
+fn ours_first(session: &RemoteSession, error: Error) -> Error {
     let is_of_proof = match &error {
         Error::Trust { .. } | Error::Lost { .. } | Error::Stalled { .. } => true,
         Error::Denied { said, .. } => said.contains("data connection"),
@@ -60,13 +62,13 @@ fn ours_first(session: &Session, error: Error) -> Error {
 /// Connects for data while the server waits, and reads its first reply. The server's refusal explains more than a
 /// connection that fails.
 pub(super) fn connect_and_begin(
-    session: &mut Session,
-    channel: &mut Channel,
+    session: &mut RemoteSession,
+    channel: &mut DataChannel,
     streams: usize,
     watch: &Watch,
     path: &Path,
     patience: Duration,
-) -> Result<Begun> {
+) -> Result<TransferStart> {
     let Err(error) = channel.open(streams, watch) else {
         return begin(session, channel, path, patience);
     };
@@ -84,11 +86,11 @@ pub(super) fn connect_and_begin(
 /// Calls `on_word` with every preliminary reply. A negative final reply explains more than the broken connection that
 /// it causes, so the reply is waited for briefly. A fault of our own side is returned as it is.
 pub(super) fn attend<R: Send>(
-    session: &mut Session,
+    session: &mut RemoteSession,
     options: &RemoteOptions,
     watch: &Watch,
     path: &Path,
-    begun: Begun,
+    begun: TransferStart,
     carry: impl FnOnce() -> Result<R> + Send,
     on_word: &mut dyn FnMut(&Reply) -> Result<()>,
 ) -> Result<(R, Reply)> {
@@ -143,7 +145,7 @@ pub(super) fn attend<R: Send>(
 }
 
 struct Hearing<'a> {
-    session: &'a mut Session,
+    session: &'a mut RemoteSession,
     options: &'a RemoteOptions,
     watch: &'a Watch,
     over: &'a Wake,
@@ -151,8 +153,8 @@ struct Hearing<'a> {
 }
 
 impl Hearing<'_> {
-    fn until_final(mut self, begun: Begun) -> Result<Reply> {
-        if let Begun::Over(reply) = begun {
+    fn until_final(mut self, begun: TransferStart) -> Result<Reply> {
+        if let TransferStart::Over(reply) = begun {
             return Ok(reply);
         }
         let (mut moved, mut since, mut is_over) = (0, Instant::now(), false);
@@ -220,7 +222,7 @@ fn is_ours(error: &Error) -> bool {
 ///
 /// Pure-FTPd answers that with a second 150 and never a final reply. ABOR works there, if
 /// it arrives before the close; vsftpd reads none until then.
-pub(super) fn break_off(session: &mut Session, channel: Channel) -> Result<()> {
+pub(super) fn break_off(session: &mut RemoteSession, channel: DataChannel) -> Result<()> {
     let mut replies = 1;
     if session.peer.banner.contains("Pure-FTPd") {
         session.say(&Line::new("ABOR"))?;
@@ -235,7 +237,7 @@ pub(super) fn break_off(session: &mut Session, channel: Channel) -> Result<()> {
 }
 
 /// Waits for a final reply; tells how many came.
-fn end_within(session: &mut Session, patience: Duration) -> usize {
+fn end_within(session: &mut RemoteSession, patience: Duration) -> usize {
     loop {
         match session.hear_within("ending a transfer early", patience) {
             Ok(reply) if reply.is_final() => return 1,

@@ -2,11 +2,11 @@
 
 use super::{
     faults,
-    session::{Flow, Ours, Pair, Session, Warm},
+    session::{Flow, KeptChannel, PairSettings, RemoteSession, Warm},
 };
 use crate::{
     Error, Result, Width,
-    channel::{Channel, TransferMode, Watch},
+    channel::{DataChannel, TransferMode, Watch},
 };
 use godwit_wire::{
     address::{Bars, Commas, Passive, list_text},
@@ -26,7 +26,7 @@ pub(super) enum Hosts {
     All,
 }
 
-impl Session {
+impl RemoteSession {
     /// Gets data connections ready for the next transfer, before it is asked for:
     /// those of the transfer before if they fit, else new ones.
     ///
@@ -40,7 +40,7 @@ impl Session {
         streams: usize,
         hosts: Hosts,
         watch: &Watch,
-    ) -> Result<Channel> {
+    ) -> Result<DataChannel> {
         let listens = flow == Flow::Fetch
             && mode == TransferMode::Extended
             && self.family() != Family::Godwit;
@@ -56,14 +56,14 @@ impl Session {
         Ok(channel)
     }
 
-    /// Prepares as [`Session::open_data`] does, but connects nowhere yet. With a node the command is sent first, so
+    /// Prepares as [`RemoteSession::open_data`] does, but connects nowhere yet. With a node the command is sent first, so
     /// that both are in flight at the same time.
     pub(super) fn aim_data(
         &mut self,
         flow: Flow,
         mode: TransferMode,
         streams: usize,
-    ) -> Result<Channel> {
+    ) -> Result<DataChannel> {
         self.aim(flow, mode, streams, Hosts::One)
     }
 
@@ -73,7 +73,7 @@ impl Session {
         mode: TransferMode,
         streams: usize,
         hosts: Hosts,
-    ) -> Result<Channel> {
+    ) -> Result<DataChannel> {
         let streams = match mode {
             TransferMode::Stream => 1,
             TransferMode::Extended => streams.max(1),
@@ -94,7 +94,7 @@ impl Session {
         if listens {
             return self.listen_for_data();
         }
-        let mut channel = Channel::connect(self.ask_passive(mode, hosts)?);
+        let mut channel = DataChannel::connect(self.ask_passive(mode, hosts)?);
         channel.size_buffers(self.options.tcp_buffer);
         channel.protect(self.safety.clone());
         Ok(channel)
@@ -103,7 +103,7 @@ impl Session {
     /// Keeps connections for the next transfer, if they can serve again.
     pub(super) fn keep_data(
         &mut self,
-        mut channel: Channel,
+        mut channel: DataChannel,
         flow: Flow,
         mode: TransferMode,
         streams: usize,
@@ -111,7 +111,7 @@ impl Session {
     ) {
         if mode == TransferMode::Extended && channel.is_warm() {
             let streams = streams.max(1);
-            self.warm = Some(Warm::Ours(Ours {
+            self.warm = Some(Warm::Ours(KeptChannel {
                 channel,
                 flow,
                 mode,
@@ -201,8 +201,8 @@ impl Session {
     }
 
     /// Listens, and tells the server where.
-    fn listen_for_data(&mut self) -> Result<Channel> {
-        let (mut channel, address) = Channel::listen(self.local_ip()?, None)?;
+    fn listen_for_data(&mut self) -> Result<DataChannel> {
+        let (mut channel, address) = DataChannel::listen(self.local_ip()?, None)?;
         channel.size_buffers(self.options.tcp_buffer);
         channel.protect(self.safety.clone());
         channel.await_proof()?;
@@ -257,7 +257,7 @@ impl Session {
     }
 
     /// Returns the connections that this server keeps to another one.
-    pub(super) fn pair(&self) -> Option<Pair> {
+    pub(super) fn pair(&self) -> Option<PairSettings> {
         match self.warm {
             Some(Warm::Theirs(pair)) => Some(pair),
             _ => None,

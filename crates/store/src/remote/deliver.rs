@@ -8,25 +8,25 @@ mod relay;
 
 pub(super) use plan::part_name;
 
-use listening::{Listening, Said, Words};
+use listening::{Listening, ReplyListener, UploadReplies};
 use parking_lot::{Condvar, Mutex, RwLock};
-use plan::Delivery;
+use plan::DeliveryPlan;
 use publish::check_unchanged;
 
 use super::{
-    Login, Remote,
-    attend::{Begun, EXPLAIN_MAX, begin as await_begin},
+    LoginKind, Remote,
+    attend::{EXPLAIN_MAX, TransferStart, begin as await_begin},
     data::Hosts,
     faults,
     fetch::new_watch,
     names,
-    parts::When,
-    session::{Flow, Session},
+    parts::NoteTiming,
+    session::{Flow, RemoteSession},
 };
 use crate::{
-    Checks, Error, Finished, LocalFile, Read, Result, SMALL_BYTES, Sink, Store, StoreExt, Take,
-    Whole, Width, Write, WriteMode,
-    channel::{Channel, Gauge, Sending, TransferMode, Watch, look},
+    BlockWriter, Checks, Error, Expected, Finished, LocalFile, Read, Result, SMALL_BYTES, Sink,
+    Store, StoreExt, Width, Write, WriteMode,
+    channel::{DataChannel, FileSending, Gauge, TransferMode, Watch, look},
 };
 use godwit_core::{
     AdlerPart, AdlerParts, Block, Chain, Digest, Extents, LEAF_BYTES, Leaves, Piece, leaf_range,
@@ -69,7 +69,7 @@ pub(super) fn begin(remote: Remote, path: &Path, write: &Write<'_>) -> Result<Bo
         ));
     }
     let mut session = remote.0.take()?;
-    match Delivery::plan(&remote, &mut session, path, write) {
+    match DeliveryPlan::plan(&remote, &mut session, path, write) {
         Ok(plan) => Ok(Box::new(Delivering::new(remote, session, plan))),
         Err(error) => {
             let error = session.about(error, path);
@@ -82,10 +82,10 @@ pub(super) fn begin(remote: Remote, path: &Path, write: &Write<'_>) -> Result<Bo
 /// A file on its way.
 struct Delivering {
     remote: Remote,
-    plan: Delivery,
-    phase: RwLock<Phase>,
-    told: Arc<Words>,
-    given: Mutex<Given>,
+    plan: DeliveryPlan,
+    phase: RwLock<DeliverPhase>,
+    told: Arc<ReplyListener>,
+    given: Mutex<PutRanges>,
     turn: Condvar,
     leaves: Option<Mutex<Leaves>>,
     sums: Option<Mutex<AdlerParts>>,
@@ -99,7 +99,7 @@ struct Delivering {
 
 /// The ranges that were put, and in stream mode the next offset.
 #[derive(Default)]
-struct Given {
+struct PutRanges {
     bytes: Extents,
     /// In the transfer that is under way.
     now: Extents,
@@ -108,29 +108,29 @@ struct Given {
     is_drawn: bool,
 }
 
-enum Phase {
-    Idle(Option<Box<Session>>),
-    Moving(Box<Moving>),
+enum DeliverPhase {
+    Idle(Option<Box<RemoteSession>>),
+    Moving(Box<MovingUpload>),
     Over,
 }
 
-struct Moving {
-    sending: Sending<Channel, Arc<Watch>>,
-    control: JoinHandle<(Session, Result<Reply>)>,
+struct MovingUpload {
+    sending: FileSending<DataChannel, Arc<Watch>>,
+    control: JoinHandle<(RemoteSession, Result<Reply>)>,
 }
 
 impl Delivering {
-    fn new(remote: Remote, session: Session, plan: Delivery) -> Self {
+    fn new(remote: Remote, session: RemoteSession, plan: DeliveryPlan) -> Self {
         let sums = plan.sums(&session).then(Mutex::default);
         let leaves = plan.checks.blake3.then(|| Mutex::new(Leaves::new()));
-        let said = Said {
+        let said = UploadReplies {
             landed: plan.landed.clone(),
-            ..Said::default()
+            ..UploadReplies::default()
         };
         Self {
             remote,
-            phase: RwLock::new(Phase::Idle(Some(Box::new(session)))),
-            told: Arc::new(Words {
+            phase: RwLock::new(DeliverPhase::Idle(Some(Box::new(session)))),
+            told: Arc::new(ReplyListener {
                 state: Mutex::new(said),
                 ended: Condvar::new(),
                 closing: Wake::new()
@@ -151,7 +151,7 @@ impl Delivering {
     /// Begins a transfer, if none is under way.
     fn start(&self, first_offset: u64) -> Result<()> {
         let mut phase = self.phase.write();
-        let Phase::Idle(idle) = &mut *phase else {
+        let DeliverPhase::Idle(idle) = &mut *phase else {
             return Ok(());
         };
         let mut session = match idle.take() {
@@ -163,7 +163,7 @@ impl Delivering {
                 let gauge = sending.vary(&self.plan.width);
                 let control = self.attend(session, sending_watch(&sending), gauge, begun)?;
                 self.given.lock().now = Extents::new();
-                *phase = Phase::Moving(Box::new(Moving { sending, control }));
+                *phase = DeliverPhase::Moving(Box::new(MovingUpload { sending, control }));
                 Ok(())
             }
             Err(error) => {
@@ -176,9 +176,9 @@ impl Delivering {
 
     fn open(
         &self,
-        session: &mut Session,
+        session: &mut RemoteSession,
         first_offset: u64,
-    ) -> Result<(Sending<Channel, Arc<Watch>>, Begun)> {
+    ) -> Result<(FileSending<DataChannel, Arc<Watch>>, TransferStart)> {
         let plan = &self.plan;
         let watch = Arc::new(new_watch(&self.remote.0.options)?);
         let mut channel = session.open_data(
@@ -211,7 +211,7 @@ impl Delivering {
         }
         let unchecked = Checks::default();
         Ok((
-            Sending::over(channel, plan.mode(), 0, unchecked, watch),
+            FileSending::over(channel, plan.mode(), 0, unchecked, watch),
             begun,
         ))
     }
@@ -219,11 +219,11 @@ impl Delivering {
     /// Starts to listen to the server.
     fn attend(
         &self,
-        session: Session,
+        session: RemoteSession,
         watch: Arc<Watch>,
         gauge: Gauge,
-        begun: Begun,
-    ) -> Result<JoinHandle<(Session, Result<Reply>)>> {
+        begun: TransferStart,
+    ) -> Result<JoinHandle<(RemoteSession, Result<Reply>)>> {
         {
             let mut said = self.told.state();
             (said.is_closing, said.is_broken_off) = (false, false);
@@ -295,26 +295,26 @@ impl Delivering {
     fn send(
         &self,
         range: Range<u64>,
-        send: impl FnOnce(&Sending<Channel, Arc<Watch>>) -> Result<()>,
+        send: impl FnOnce(&FileSending<DataChannel, Arc<Watch>>) -> Result<()>,
     ) -> Result<()> {
         loop {
             let phase = self.phase.read();
             match &*phase {
-                Phase::Moving(moving) => {
+                DeliverPhase::Moving(moving) => {
                     self.must_be_new(&range)?;
                     self.await_turn(range.start)?;
                     send(&moving.sending).map_err(|error| self.explained(error))?;
                     self.note_given(range);
                     return Ok(());
                 }
-                Phase::Over => {
+                DeliverPhase::Over => {
                     return Err(Error::lost(
                         self.remote.0.host.clone(),
                         "writing",
                         std::io::ErrorKind::BrokenPipe,
                     ));
                 }
-                Phase::Idle(_) => {}
+                DeliverPhase::Idle(_) => {}
             }
             drop(phase);
             self.start(range.start)?;
@@ -374,14 +374,14 @@ impl Delivering {
     /// Ends the transfer in progress, and takes the server's final reply.
     fn end_transfer(&self) -> Result<()> {
         let mut phase = self.phase.write();
-        let moving = match std::mem::replace(&mut *phase, Phase::Over) {
-            Phase::Moving(moving) => *moving,
+        let moving = match std::mem::replace(&mut *phase, DeliverPhase::Over) {
+            DeliverPhase::Moving(moving) => *moving,
             other => {
                 *phase = other;
                 return Ok(());
             }
         };
-        let Moving { sending, control } = moving;
+        let MovingUpload { sending, control } = moving;
         let ended = sending.end_with_channel();
         self.told.close();
         let ended = ended.map_err(|error| self.explained(error));
@@ -390,7 +390,7 @@ impl Delivering {
         let reply = last.map_err(|error| session.about(error, &self.plan.path))?;
         if let Err(error) = faults::check(&session.host, &self.plan.path, &reply) {
             self.remote.0.give_back(session);
-            *phase = Phase::Idle(None);
+            *phase = DeliverPhase::Idle(None);
             return Err(error);
         }
         self.take_in(&reply);
@@ -401,7 +401,7 @@ impl Delivering {
             self.plan.width.most(),
             Hosts::All,
         );
-        *phase = Phase::Idle(Some(Box::new(session)));
+        *phase = DeliverPhase::Idle(Some(Box::new(session)));
         Ok(())
     }
 
@@ -452,7 +452,7 @@ impl Delivering {
         let mut session = self.session()?;
         let found = names::stat(&mut session, &self.plan.path, self.plan.file());
         let found = found.map_err(|error| session.about(error, &self.plan.path));
-        *self.phase.write() = Phase::Idle(Some(Box::new(session)));
+        *self.phase.write() = DeliverPhase::Idle(Some(Box::new(session)));
         match found {
             Ok(_) => Ok(false),
             Err(Error::Missing { .. }) => Ok(true),
@@ -462,7 +462,7 @@ impl Delivering {
 
     /// Sends a file that was kept here. Its digest is known before the first byte, so that
     /// one command sends and publishes the file, without a partial.
-    fn finish_kept(&self, whole: &Whole, bytes: Vec<u8>) -> Result<Finished> {
+    fn finish_kept(&self, whole: &Expected, bytes: Vec<u8>) -> Result<Finished> {
         let path = &self.plan.path;
         if let Some(size) = whole.size {
             let missing = self.given.lock().bytes.missing(0..size);
@@ -480,7 +480,7 @@ impl Delivering {
                 ));
             }
         }
-        let mut given = Some(crate::Given {
+        let mut given = Some(crate::SmallWrite {
             path: path.clone(),
             bytes,
             how: match &self.plan.how {
@@ -499,7 +499,7 @@ impl Delivering {
     }
 
     /// Replaces the target by an empty file, if the target is the expected version.
-    fn finish_empty(&self, whole: &Whole) -> Result<Finished> {
+    fn finish_empty(&self, whole: &Expected) -> Result<Finished> {
         if let WriteMode::Replace(Some(version)) = &self.plan.how {
             let mut session = self.session()?;
             let checked = check_unchanged(&self.remote, &mut session, &self.plan, version);
@@ -523,10 +523,10 @@ impl Delivering {
         leaves.root(size)
     }
 
-    fn session(&self) -> Result<Session> {
+    fn session(&self) -> Result<RemoteSession> {
         let mut phase = self.phase.write();
-        match std::mem::replace(&mut *phase, Phase::Over) {
-            Phase::Idle(Some(session)) => Ok(*session),
+        match std::mem::replace(&mut *phase, DeliverPhase::Over) {
+            DeliverPhase::Idle(Some(session)) => Ok(*session),
             _ => self.remote.0.take(),
         }
     }
@@ -537,7 +537,7 @@ impl Delivering {
     }
 }
 
-impl Take for Delivering {
+impl BlockWriter for Delivering {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if block.bytes.is_empty() {
             return Ok(());
@@ -638,7 +638,7 @@ impl Sink for Delivering {
         self.settle()
     }
 
-    fn finish(mut self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(mut self: Box<Self>, whole: &Expected) -> Result<Finished> {
         if let Some(kept) = self.kept() {
             let bytes = std::mem::take(&mut *kept.lock());
             let finished = self.finish_kept(whole, bytes);
@@ -724,8 +724,8 @@ impl crate::Direct for Delivering {
         // Two TLS servers would have to know each other. Data protected by a ticket has the keys of one session,
         // which no other server has.
         let is_for_us = |remote: &Remote| match remote.0.login {
-            Login::Tls => true,
-            Login::Ticket => remote.0.options.trust.level != Level::Clear,
+            LoginKind::Tls => true,
+            LoginKind::Ticket => remote.0.options.trust.level != Level::Clear,
             _ => false,
         };
         match Remote::of(source) {
@@ -742,10 +742,10 @@ impl crate::Direct for Delivering {
 impl Delivering {
     /// Breaks off, and waits for the server to notice. An attempt that follows at once can then resume.
     fn stop(&self) {
-        let phase = std::mem::replace(&mut *self.phase.write(), Phase::Over);
+        let phase = std::mem::replace(&mut *self.phase.write(), DeliverPhase::Over);
         match phase {
-            Phase::Moving(moving) => {
-                let Moving { sending, control } = *moving;
+            DeliverPhase::Moving(moving) => {
+                let MovingUpload { sending, control } = *moving;
                 drop(sending);
                 self.told.break_off();
                 self.told.refusal_within(NOTICE_MAX);
@@ -755,7 +755,7 @@ impl Delivering {
                     self.remote.0.give_back(session);
                 }
             }
-            Phase::Idle(Some(session)) => self.remote.0.give_back(*session),
+            DeliverPhase::Idle(Some(session)) => self.remote.0.give_back(*session),
             _ => {}
         }
     }
@@ -766,12 +766,12 @@ impl Drop for Delivering {
         self.stop();
         if !self.is_published {
             let landed = self.told.state().landed.clone();
-            self.plan.part.note(&landed, When::Now);
+            self.plan.part.note(&landed, NoteTiming::Now);
         }
     }
 }
 
-fn sending_watch(sending: &Sending<Channel, Arc<Watch>>) -> Arc<Watch> {
+fn sending_watch(sending: &FileSending<DataChannel, Arc<Watch>>) -> Arc<Watch> {
     sending.watch().clone()
 }
 

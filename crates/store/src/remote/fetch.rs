@@ -2,13 +2,13 @@
 
 use super::{
     RemoteOptions,
-    attend::{self, Begun, attend, begin},
+    attend::{self, TransferStart, attend, begin},
     data::Hosts,
     faults, names,
-    session::{Flow, Session},
+    session::{Flow, RemoteSession},
 };
 use crate::{
-    Error, Limit, Read, Result, Stat, Take, TakeExt, Tuned, Width,
+    BlockWriter, BlockWriterExt, Error, Limit, Read, Result, Stat, Tuned, Width,
     channel::{TransferMode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
@@ -29,21 +29,21 @@ use std::{
 };
 
 /// The path and the ranges of a read.
-pub(super) struct Fetch<'a> {
+pub(super) struct RemoteFetch<'a> {
     pub(super) path: &'a Path,
     pub(super) name: Vec<u8>,
     pub(super) want: &'a Extents,
     pub(super) streams: usize,
-    pub(super) into: &'a dyn Take,
+    pub(super) into: &'a dyn BlockWriter,
     pub(super) options: &'a RemoteOptions,
 }
 
-impl Fetch<'_> {
+impl RemoteFetch<'_> {
     /// Reads in extended block mode: any ranges at once, over all streams.
     ///
     /// The command lists the ranges that are *not* to be sent. GCT must be given the file's end: with any further
     /// end, it sends that many bytes again, at offsets beyond the end. A node need not be asked first.
-    pub(super) fn in_blocks(&self, session: &mut Session) -> Result<Read> {
+    pub(super) fn in_blocks(&self, session: &mut RemoteSession) -> Result<Read> {
         let (want, end) = match session.family() {
             Family::Godwit => (self.want.clone(), OFFSET_MAX),
             _ => {
@@ -58,7 +58,7 @@ impl Fetch<'_> {
                 (want, stat.size)
             }
         };
-        let wanted = Wanted::new(self.into, want.clone(), TransferMode::Extended);
+        let wanted = WantedRanges::new(self.into, want.clone(), TransferMode::Extended);
         let mut told = None;
         let mut stat = None;
         for leg in legs(&want) {
@@ -82,10 +82,10 @@ impl Fetch<'_> {
     /// Reads some ranges with one command.
     fn leg(
         &self,
-        session: &mut Session,
+        session: &mut RemoteSession,
         leg: &Extents,
         end: u64,
-        wanted: &Wanted<'_>,
+        wanted: &WantedRanges<'_>,
     ) -> Result<(Option<Stat>, Option<Digest>)> {
         let is_ours = session.family() == Family::Godwit;
         let watch = new_watch(self.options)?;
@@ -173,7 +173,7 @@ impl Fetch<'_> {
     }
 
     /// Reads in stream mode: one range after another.
-    pub(super) fn in_streams(&self, session: &mut Session) -> Result<Read> {
+    pub(super) fn in_streams(&self, session: &mut RemoteSession) -> Result<Read> {
         let before = names::stat(session, self.path, &self.name)?;
         if before.kind == crate::EntryKind::Directory {
             return Err(Error::directory(self.path));
@@ -185,9 +185,9 @@ impl Fetch<'_> {
         Ok(Read { stat, digest: None })
     }
 
-    fn stream(&self, session: &mut Session, range: Range<u64>, size: u64) -> Result<()> {
+    fn stream(&self, session: &mut RemoteSession, range: Range<u64>, size: u64) -> Result<()> {
         let watch = new_watch(self.options)?;
-        let wanted = Wanted::new(
+        let wanted = WantedRanges::new(
             self.into,
             Extents::from(range.clone()),
             TransferMode::Stream,
@@ -223,7 +223,7 @@ impl Fetch<'_> {
                 Err(_) if wanted.has_enough() => {}
                 received => drop(received?),
             }
-            if matches!(begun, Begun::Moving) {
+            if matches!(begun, TransferStart::Moving) {
                 attend::break_off(session, channel)?;
             }
         }
@@ -251,7 +251,7 @@ pub(super) fn new_watch(options: &RemoteOptions) -> Result<Watch> {
 }
 
 /// Passes on the server's hashes of leaves.
-fn on_leaves(reply: &Reply, into: &dyn Take) -> Result<()> {
+fn on_leaves(reply: &Reply, into: &dyn BlockWriter) -> Result<()> {
     if let Some(Marker::Leaves { first, chains }) = Marker::from_reply(reply)? {
         for (leaf, chain) in (first..).zip(chains) {
             into.said(leaf, chain)?;
@@ -279,8 +279,8 @@ fn legs(want: &Extents) -> Vec<Extents> {
 }
 
 /// Passes on the wanted bytes, and notes which arrived.
-pub(super) struct Wanted<'a> {
-    into: &'a dyn Take,
+pub(super) struct WantedRanges<'a> {
+    into: &'a dyn BlockWriter,
     left: Mutex<Extents>,
     whole: Extents,
     mode: TransferMode,
@@ -288,8 +288,8 @@ pub(super) struct Wanted<'a> {
     extra: AtomicBool,
 }
 
-impl<'a> Wanted<'a> {
-    pub(super) fn new(into: &'a dyn Take, want: Extents, mode: TransferMode) -> Self {
+impl<'a> WantedRanges<'a> {
+    pub(super) fn new(into: &'a dyn BlockWriter, want: Extents, mode: TransferMode) -> Self {
         Self {
             into,
             mode,
@@ -327,7 +327,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Take for Wanted<'_> {
+impl BlockWriter for WantedRanges<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let range = block.range();
         for part in self.whole.within(range.clone()) {

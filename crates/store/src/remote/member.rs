@@ -1,7 +1,7 @@
 //! A conversation with a server that does a part of our work: the member of a
 //! striped server, spoken to by its front, which hears several at once.
 
-use super::{Remote, faults, session::Session};
+use super::{Remote, faults, session::RemoteSession};
 use crate::{Error, Result, channel::Cancel};
 use godwit_sys::wait_any;
 use godwit_wire::{
@@ -18,7 +18,7 @@ use std::{
 
 /// A node that sends or receives on command of another.
 #[derive(Debug)]
-pub struct Member(Session);
+pub struct Member(RemoteSession);
 
 impl Member {
     /// Logs in to `server`, in a conversation of its own.

@@ -25,14 +25,15 @@ mod tls;
 mod tunnel;
 
 use crate::{
-    Can, Entry, Error, Finished, Given, HopStatus, Next, Read, Remedy, RemovalKind, Result, Set,
-    Sink, Small, Space, Stat, Store, TAKEN, THERE, Take, Told, Walk, Write,
+    BlockWriter, Capabilities, Entry, Error, Finished, HopStatus, NextFile, Read, Remedy,
+    RemovalKind, Result, Set, Sink, Small, SmallResult, SmallWrite, Space, Stat, Store, TAKEN,
+    THERE, Walk, Write,
     channel::{Cancel, TransferMode},
     mark::RequestId,
     store::{read_one_by_one, walk_by_listing, walk_on, write_one_by_one},
 };
 use data::Hosts;
-use fetch::Fetch;
+use fetch::RemoteFetch;
 use godwit_core::{Algorithm, Block, Digest, Extents, Scheme, Url};
 use godwit_trust::Credential;
 use godwit_wire::{
@@ -43,10 +44,10 @@ use godwit_wire::{
 pub use member::Member;
 use names::Depth;
 use parking_lot::{Mutex, MutexGuard};
-use parts::Parts;
+use parts::RemoteParts;
 pub(crate) use proof::is_renewed;
-pub use proof::{By, Proofs, Trust, Whom};
-use session::Session;
+pub use proof::{LoginBy, Proofs, TrustOptions, Whom};
+use session::RemoteSession;
 pub(crate) use session::{ALIVE_WITHIN, ASK_AFTER, Flow};
 use std::{
     fmt,
@@ -83,7 +84,7 @@ pub struct RemoteOptions {
     /// One host of a striped server moves all bytes.
     pub one_host: bool,
     /// For servers of `gsiftp:`, and of `ftp:` that are to be private.
-    pub trust: Trust,
+    pub trust: TrustOptions,
     /// The id of this operation, which nodes write to their logs.
     pub mark: RequestId,
 }
@@ -111,7 +112,7 @@ impl RemoteOptions {
             tcp_buffer: None,
             passive: false,
             one_host: false,
-            trust: Trust::default(),
+            trust: TrustOptions::default(),
             mark: RequestId::new(),
         }
     }
@@ -122,17 +123,17 @@ impl RemoteOptions {
 /// Paths that begin with `/` are from the server's root, all others from the
 /// login directory; on GridFTP servers, ours among them, both are the same.
 #[derive(Clone)]
-pub struct Remote(Arc<Inner>, Arc<Path>);
+pub struct Remote(Arc<RemoteInner>, Arc<Path>);
 
-struct Inner {
+struct RemoteInner {
     url: Url,
     host: String,
     port: Option<u16>,
-    login: Login,
+    login: LoginKind,
     who: Credentials,
     options: RemoteOptions,
-    idle: Mutex<Vec<Session>>,
-    known: Mutex<Option<Known>>,
+    idle: Mutex<Vec<RemoteSession>>,
+    known: Mutex<Option<ServerFacts>>,
     /// We have been logged in there.
     has_greeted: AtomicBool,
     /// The server cannot connect to us.
@@ -140,7 +141,7 @@ struct Inner {
     /// Stores of this server whose connections are as hints say.
     hinted: Mutex<Vec<(DataHints, Remote)>>,
     /// Parts on servers of others.
-    parts: Parts,
+    parts: RemoteParts,
     /// The credential for data connections between two servers that have no common name.
     throw_away: Mutex<Option<Credential>>,
     /// Held from the look whether a name is free until it is taken.
@@ -149,7 +150,7 @@ struct Inner {
 
 /// How a server learns who we are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Login {
+enum LoginKind {
     /// RFC 959, in clear.
     Password,
     /// The password under TLS (RFC 4217).
@@ -164,13 +165,13 @@ enum Login {
 
 /// The facts that the last login learned of the server.
 #[derive(Clone)]
-struct Known {
+struct ServerFacts {
     peer: Arc<FtpPeer>,
     round_trip: Duration,
 }
 
-impl From<&Session> for Known {
-    fn from(session: &Session) -> Self {
+impl From<&RemoteSession> for ServerFacts {
+    fn from(session: &RemoteSession) -> Self {
         Self {
             peer: Arc::new(session.peer.clone()),
             round_trip: session.round_trip,
@@ -196,20 +197,22 @@ impl Remote {
         let not_served = |why: &str| Error::not_served(url.without_password(), why);
         let scheme = url.scheme();
         let (login, nobody) = match scheme {
-            Scheme::Ftp if options.trust.by == By::Ticket => (Login::Ticket, Credentials::mapped()),
-            Scheme::Ftp if options.trust.level == Level::Private => {
-                (Login::Tls, Credentials::anonymous())
+            Scheme::Ftp if options.trust.by == LoginBy::Ticket => {
+                (LoginKind::Ticket, Credentials::mapped())
             }
-            Scheme::Ftp => (Login::Password, Credentials::anonymous()),
-            Scheme::Gsiftp => (Login::Proof, options.trust.whom.credentials()),
-            Scheme::Sshftp => (Login::Shell, Credentials::mapped()),
+            Scheme::Ftp if options.trust.level == Level::Private => {
+                (LoginKind::Tls, Credentials::anonymous())
+            }
+            Scheme::Ftp => (LoginKind::Password, Credentials::anonymous()),
+            Scheme::Gsiftp => (LoginKind::Proof, options.trust.whom.credentials()),
+            Scheme::Sshftp => (LoginKind::Shell, Credentials::mapped()),
             _ => {
                 let why = scheme.not_served();
                 return Err(not_served(why.unwrap_or("it is not on an FTP server")));
             }
         };
-        let is_proved = matches!(login, Login::Proof | Login::Tls);
-        if !is_proved && login != Login::Ticket && options.trust.level != Level::Clear {
+        let is_proved = matches!(login, LoginKind::Proof | LoginKind::Tls);
+        if !is_proved && login != LoginKind::Ticket && options.trust.level != Level::Clear {
             return Err(Error::unsupported(
                 "protecting what is transferred",
                 format!(
@@ -237,9 +240,9 @@ impl Remote {
             Err(cause) => return Err(Error::not_proved(&at)(cause)),
         };
         // The port of ssh's own configuration has priority over the default.
-        let port = port.or((login != Login::Shell).then_some(usual));
+        let port = port.or((login != LoginKind::Shell).then_some(usual));
         let server = format!("{}://{}@{at}", scheme.as_str(), who.user);
-        let inner = Inner {
+        let inner = RemoteInner {
             url: url.clone(),
             host,
             port,
@@ -251,7 +254,7 @@ impl Remote {
             has_greeted: AtomicBool::new(false),
             is_behind_wall: AtomicBool::new(options.passive),
             hinted: Mutex::default(),
-            parts: Parts::new(options.notes.clone(), server),
+            parts: RemoteParts::new(options.notes.clone(), server),
             throw_away: Mutex::default(),
             publishing: Mutex::default(),
         };
@@ -290,7 +293,7 @@ impl Remote {
     }
 
     /// Returns a path as the server expects it; one that leaves the starting directory is refused.
-    fn name(&self, session: &Session, path: &Path) -> Result<Vec<u8>> {
+    fn name(&self, session: &RemoteSession, path: &Path) -> Result<Vec<u8>> {
         if path.components().any(|part| part == Component::ParentDir) {
             return Err(Error::bad_name(path, "it contains `..`"));
         }
@@ -317,7 +320,7 @@ impl Remote {
         }
         let known = self.0.known().clone();
         let is_ours = known.is_some_and(|known| known.peer.family() == Family::Godwit);
-        if !is_ours || self.0.login == Login::Shell {
+        if !is_ours || self.0.login == LoginKind::Shell {
             return;
         }
         let prepared = self.0.open(&[Line::new("EPSV")]).and_then(|mut session| {
@@ -354,7 +357,7 @@ impl Remote {
     }
 
     /// Runs `ask` in a conversation of its own.
-    fn with<T>(&self, path: &Path, ask: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, path: &Path, ask: impl FnOnce(&mut RemoteSession) -> Result<T>) -> Result<T> {
         self.with_ahead(path, &[], ask)
     }
 
@@ -363,7 +366,7 @@ impl Remote {
         &self,
         path: &Path,
         ahead: &[Line],
-        ask: impl FnOnce(&mut Session) -> Result<T>,
+        ask: impl FnOnce(&mut RemoteSession) -> Result<T>,
     ) -> Result<T> {
         let mut session = self.0.take_or_open(ahead)?;
         let answer = ask(&mut session).map_err(|error| session.about(error, path));
@@ -385,12 +388,12 @@ impl Remote {
         let write = Write::with(crate::WriteMode::InPlace);
         let sink = self.write(path, &write)?;
         sink.put(Block::at(length - 1, &[0]))?;
-        sink.finish(&crate::Whole::default()).map(drop)
+        sink.finish(&crate::Expected::default()).map(drop)
     }
 
     /// Returns a credential that no authority signed, for transfers between this server and others. Both ends of each
     /// receive it.
-    fn throw_away(&self, session: &Session) -> Result<Credential> {
+    fn throw_away(&self, session: &RemoteSession) -> Result<Credential> {
         let mut made = self.0.throw_away.lock();
         let is_fresh = |made: &&Credential| made.not_after() > SystemTime::now() + THROW_AWAY / 2;
         if let Some(made) = made.as_ref().filter(is_fresh) {
@@ -401,18 +404,18 @@ impl Remote {
         Ok(made.insert(new).clone())
     }
 
-    fn known(&self) -> Result<Known> {
+    fn known(&self) -> Result<ServerFacts> {
         if let Some(known) = self.0.known().clone() {
             return Ok(known);
         }
         let session = self.0.take()?;
-        let known = Known::from(&session);
+        let known = ServerFacts::from(&session);
         self.0.give_back(session);
         Ok(known)
     }
 }
 
-impl Inner {
+impl RemoteInner {
     /// Returns how the server is called.
     fn at(&self) -> String {
         match self.port {
@@ -422,14 +425,14 @@ impl Inner {
     }
 
     /// Returns a session that is in no other use.
-    fn take(&self) -> Result<Session> {
+    fn take(&self) -> Result<RemoteSession> {
         self.take_or_open(&[])
     }
 
-    /// Takes a session as [`Inner::take`] does. Prefers one whose connections with the server of `other` are kept.
-    fn take_for(&self, other: &Session) -> Result<Session> {
+    /// Takes a session as [`RemoteInner::take`] does. Prefers one whose connections with the server of `other` are kept.
+    fn take_for(&self, other: &RemoteSession) -> Result<RemoteSession> {
         let wanted = other.pair().map(|pair| pair.id);
-        let is_its = |one: &Session| one.pair().map(|pair| pair.id) == wanted;
+        let is_its = |one: &RemoteSession| one.pair().map(|pair| pair.id) == wanted;
         let its = {
             let mut idle = self.idle.lock();
             let at = idle.iter().rposition(is_its);
@@ -444,7 +447,7 @@ impl Inner {
         self.take()
     }
 
-    fn take_or_open(&self, ahead: &[Line]) -> Result<Session> {
+    fn take_or_open(&self, ahead: &[Line]) -> Result<RemoteSession> {
         self.options.cancel.check()?;
         loop {
             let idle = self.idle.lock().pop();
@@ -462,9 +465,9 @@ impl Inner {
     }
 
     /// Begins a session; a node receives `lines` with the login.
-    fn open(&self, lines: &[Line]) -> Result<Session> {
+    fn open(&self, lines: &[Line]) -> Result<RemoteSession> {
         let before = self.known().clone();
-        let calls_itself_ours = |known: &Known| {
+        let calls_itself_ours = |known: &ServerFacts| {
             known.peer.family() == Family::Godwit && known.peer.banner.contains("godwit")
         };
         let ahead = LinesAhead {
@@ -472,12 +475,12 @@ impl Inner {
             lines,
         };
         let at = (self.host.as_str(), self.port);
-        let opened = Session::open(at, self.login, &self.who, &self.options, ahead);
+        let opened = RemoteSession::open(at, self.login, &self.who, &self.options, ahead);
         let now = opened.as_ref().ok().map(|session| {
-            let now = Known::from(session);
+            let now = ServerFacts::from(session);
             // A wait for the greeting includes the start of the server.
             let shortest = before.map_or(now.round_trip, |known| known.round_trip);
-            Known {
+            ServerFacts {
                 round_trip: now.round_trip.min(shortest),
                 ..now
             }
@@ -491,7 +494,7 @@ impl Inner {
     }
 
     /// Takes back a conversation, if there is use for it.
-    fn give_back(&self, mut session: Session) {
+    fn give_back(&self, mut session: RemoteSession) {
         if session.is_broken || session.outstanding() > 0 {
             return;
         }
@@ -502,18 +505,18 @@ impl Inner {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+    fn known(&self) -> MutexGuard<'_, Option<ServerFacts>> {
         self.known.lock()
     }
 }
 
 impl Store for Remote {
-    fn can(&self) -> Result<Can> {
-        let Known { peer, .. } = self.known()?;
+    fn can(&self) -> Result<Capabilities> {
+        let ServerFacts { peer, .. } = self.known()?;
         let family = peer.family();
         let is_ours = family == Family::Godwit;
         let in_blocks = family != Family::Plain;
-        Ok(Can {
+        Ok(Capabilities {
             any_order: in_blocks,
             again: false,
             // Some servers keep the bytes behind those of a REST and STOR, others cut them off (Pure-FTPd).
@@ -551,9 +554,15 @@ impl Store for Remote {
         })
     }
 
-    fn read(&self, path: &Path, want: &Extents, streams: usize, into: &dyn Take) -> Result<Read> {
-        let fetch = |session: &Session| {
-            Ok::<_, Error>(Fetch {
+    fn read(
+        &self,
+        path: &Path,
+        want: &Extents,
+        streams: usize,
+        into: &dyn BlockWriter,
+    ) -> Result<Read> {
+        let fetch = |session: &RemoteSession| {
+            Ok::<_, Error>(RemoteFetch {
                 path,
                 name: self.name(session, path)?,
                 want,
@@ -562,7 +571,7 @@ impl Store for Remote {
                 options: &self.0.options,
             })
         };
-        let Known { peer, .. } = self.known()?;
+        let ServerFacts { peer, .. } = self.known()?;
         let is_walled = || self.0.is_behind_wall.load(Relaxed);
         if peer.family() == Family::Plain || (peer.family() == Family::Grid && is_walled()) {
             return self.with(path, |session| fetch(session)?.in_streams(session));
@@ -665,7 +674,7 @@ impl crate::Peer for Remote {
 
 impl crate::Batch for Remote {
     fn walk_all(&self, path: &Path, walk: &mut Walk<'_>) -> Result<()> {
-        let Known { peer, .. } = self.known()?;
+        let ServerFacts { peer, .. } = self.known()?;
         // GCT lists a tree in an order of its own, and writes line feeds raw; a node lists directories first.
         if peer.family() != Family::Godwit || !names::lists_trees(&peer) {
             return walk_by_listing(self, path, walk);
@@ -701,7 +710,11 @@ impl crate::Batch for Remote {
         })
     }
 
-    fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+    fn read_small(
+        &self,
+        next: &mut NextFile<'_, PathBuf>,
+        each: &mut SmallResult<'_, Small>,
+    ) -> Result<()> {
         let family = self.known()?.peer.family();
         if family == Family::Plain || self.0.is_behind_wall.load(Relaxed) {
             return read_one_by_one(self, next, each);
@@ -711,7 +724,11 @@ impl crate::Batch for Remote {
         })
     }
 
-    fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
+    fn write_small(
+        &self,
+        next: &mut NextFile<'_, SmallWrite>,
+        each: &mut SmallResult<'_, Finished>,
+    ) -> Result<()> {
         match self.known()?.peer.family() {
             Family::Godwit => small::write_to_ours(self, next, each),
             Family::Grid => self.with(Path::new(""), |session| {
@@ -723,7 +740,7 @@ impl crate::Batch for Remote {
 
     fn mkdir_many(&self, paths: &[&Path]) -> Vec<Result<()>> {
         let one_by_one = || paths.iter().map(|path| self.mkdir(path)).collect();
-        let is_ours = |known: Known| known.peer.family() == Family::Godwit;
+        let is_ours = |known: ServerFacts| known.peer.family() == Family::Godwit;
         if paths.len() < 2 || !self.known().is_ok_and(is_ours) {
             return one_by_one();
         }
@@ -789,14 +806,14 @@ const OUT_OF_SIGHT: &str = "it passes things on, and FTP does not tell whether i
 /// Returns the login of the user's netrc file, if the URL has no password. In clear, a URL without a user is an
 /// anonymous login, whatever the file has.
 fn remembered(
-    login: Login,
+    login: LoginKind,
     host: &str,
     url: &Url,
 ) -> godwit_trust::Result<Option<(String, String)>> {
     let is_asked = match login {
-        Login::Tls => true,
-        Login::Password => url.user().is_some(),
-        Login::Proof | Login::Ticket | Login::Shell => false,
+        LoginKind::Tls => true,
+        LoginKind::Password => url.user().is_some(),
+        LoginKind::Proof | LoginKind::Ticket | LoginKind::Shell => false,
     };
     let is_nobody = matches!(url.user(), Some("anonymous" | "ftp"));
     match is_asked && !is_nobody && url.password().is_none() {

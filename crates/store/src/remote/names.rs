@@ -2,14 +2,14 @@
 
 use super::{
     RemoteOptions,
-    attend::{Begun, begin, connect_and_begin},
+    attend::{TransferStart, begin, connect_and_begin},
     data::Hosts,
     faults,
     fetch::new_watch,
-    session::{Flow, Session},
+    session::{Flow, RemoteSession},
 };
 use crate::{
-    Entry, EntryKind, Error, RemovalKind, Result, Set, Space, Stat, Take,
+    BlockWriter, Entry, EntryKind, Error, RemovalKind, Result, Set, Space, Stat,
     channel::{Received, TransferMode},
 };
 use godwit_core::{Algorithm, Block, Digest, Kind};
@@ -30,7 +30,7 @@ use std::{
 };
 
 /// Looks at one name.
-pub(super) fn stat(session: &mut Session, path: &Path, name: &[u8]) -> Result<Stat> {
+pub(super) fn stat(session: &mut RemoteSession, path: &Path, name: &[u8]) -> Result<Stat> {
     let peer = session.peer.clone();
     match client::look(session, &peer, name)? {
         Ok(facts) => Ok(stat_of_facts(&facts)),
@@ -96,7 +96,7 @@ pub(super) fn lists_trees(peer: &FtpPeer) -> bool {
 ///
 /// Entries are given to `each` as they come, while the server is still sending.
 pub(super) fn list(
-    session: &mut Session,
+    session: &mut RemoteSession,
     options: &RemoteOptions,
     path: &Path,
     name: &[u8],
@@ -113,7 +113,7 @@ pub(super) fn list(
 }
 
 fn list_all(
-    session: &mut Session,
+    session: &mut RemoteSession,
     options: &RemoteOptions,
     path: &Path,
     name: &[u8],
@@ -122,12 +122,12 @@ fn list_all(
 ) -> Result<()> {
     let features = &session.peer.features;
     let asked = match depth {
-        Depth::All => Asked {
+        Depth::All => ListingCommand {
             command: "MLSR",
             form: Form::Facts,
             reach: Reach::Tree,
         },
-        Depth::One if features.has("MLST") || features.has("MLSD") => Asked {
+        Depth::One if features.has("MLST") || features.has("MLSD") => ListingCommand {
             command: "MLSD",
             form: Form::Facts,
             reach: Reach::Directory,
@@ -150,7 +150,7 @@ fn list_all(
 /// Lists by LIST, from inside of the directory: names with spaces, dashes or
 /// asterisks would be taken for options and patterns.
 fn list_plainly(
-    session: &mut Session,
+    session: &mut RemoteSession,
     options: &RemoteOptions,
     path: &Path,
     name: &[u8],
@@ -164,7 +164,7 @@ fn list_plainly(
         }
         faults::check(&session.host, path, &entered)?;
     }
-    let asked = Asked {
+    let asked = ListingCommand {
         command: "LIST",
         form: Form::Ls { now: now() },
         reach: Reach::Directory,
@@ -189,7 +189,7 @@ fn list_plainly(
 /// Passes on the entries of a LIST. Its times have minutes or days, in the server's zone: compared with MDTM's, every
 /// file would look changed. They are replaced by MDTM's if that needs no round trip per file, and are else left out.
 fn tell_with_times(
-    session: &mut Session,
+    session: &mut RemoteSession,
     mut found: Vec<Entry>,
     each: &mut dyn FnMut(Entry) -> Result<()>,
 ) -> Result<()> {
@@ -224,19 +224,19 @@ const TIMES_AHEAD: usize = 64;
 const COMMANDS_AHEAD: usize = 256;
 
 #[derive(Clone, Copy)]
-struct Asked {
+struct ListingCommand {
     command: &'static str,
     form: Form,
     reach: Reach,
 }
 
 fn run_listing(
-    session: &mut Session,
+    session: &mut RemoteSession,
     options: &RemoteOptions,
     path: &Path,
     name: &[u8],
     line: &Line,
-    asked: Asked,
+    asked: ListingCommand,
     each: &mut dyn FnMut(Entry) -> Result<()>,
 ) -> Result<()> {
     let watch = new_watch(options)?;
@@ -263,7 +263,7 @@ fn run_listing(
         _ => Listing::new(asked.form, asked.reach),
     };
     let (tell, told) = sync_channel(PIECES_AHEAD);
-    let pipe = Pipe(Mutex::new((0, tell)));
+    let pipe = ListingPipe(Mutex::new((0, tell)));
     let read = thread::scope(|scope| {
         let (carrier, watch) = (&mut channel, &watch);
         let carrying = scope.spawn(move || {
@@ -289,7 +289,7 @@ fn run_listing(
         }
     };
     session.keep_data(channel, Flow::Fetch, mode, 1, Hosts::One);
-    if let Begun::Moving = begun {
+    if let TransferStart::Moving = begun {
         let reply = session.final_reply("listing")?;
         faults::check(&session.host, path, &reply)?;
     }
@@ -327,9 +327,9 @@ fn read_entries(
 }
 
 /// Hands a listing from the thread that receives it to the one that reads it.
-struct Pipe(Mutex<(u64, SyncSender<Vec<u8>>)>);
+struct ListingPipe(Mutex<(u64, SyncSender<Vec<u8>>)>);
 
-impl Take for Pipe {
+impl BlockWriter for ListingPipe {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut pipe = self.0.lock();
         if block.offset != pipe.0 {
@@ -379,7 +379,7 @@ fn is_part(path: &Path) -> bool {
 pub(super) const PART_SUFFIX: &[u8] = b".godwit-part";
 
 /// Changes attributes, one command each.
-pub(super) fn set(session: &mut Session, path: &Path, name: &[u8], set: &Set) -> Result<()> {
+pub(super) fn set(session: &mut RemoteSession, path: &Path, name: &[u8], set: &Set) -> Result<()> {
     let host = session.host.clone();
     let check = |reply| faults::check(&host, path, &reply).map(drop);
     if let Some(target) = &set.link_to {
@@ -413,7 +413,7 @@ pub(super) fn set(session: &mut Session, path: &Path, name: &[u8], set: &Set) ->
 
 /// Removes a file or an empty directory.
 pub(super) fn remove(
-    session: &mut Session,
+    session: &mut RemoteSession,
     path: &Path,
     name: &[u8],
     what: RemovalKind,
@@ -431,7 +431,7 @@ pub(super) fn remove(
 
 /// Looks once more where a refusal does not say why ("550 Delete operation failed.").
 fn explained(
-    session: &mut Session,
+    session: &mut RemoteSession,
     path: &Path,
     name: &[u8],
     what: RemovalKind,
@@ -458,7 +458,7 @@ fn explained(
 }
 
 /// Makes a directory.
-pub(super) fn mkdir(session: &mut Session, path: &Path, name: &[u8]) -> Result<()> {
+pub(super) fn mkdir(session: &mut RemoteSession, path: &Path, name: &[u8]) -> Result<()> {
     let reply = session.ask_one(Line::new("MKD").bytes(name)?)?;
     let error = match faults::check(&session.host, path, &reply) {
         Ok(_) => return Ok(()),
@@ -475,7 +475,7 @@ pub(super) fn mkdir(session: &mut Session, path: &Path, name: &[u8]) -> Result<(
 
 /// Makes directories on a node, in one round trip.
 pub(super) fn mkdir_many(
-    session: &mut Session,
+    session: &mut RemoteSession,
     paths: &[(PathBuf, Vec<u8>)],
 ) -> Result<Vec<Result<()>>> {
     let mut made = Vec::with_capacity(paths.len());
@@ -496,7 +496,7 @@ pub(super) fn mkdir_many(
 /// That may take hours. A server that can report progress is asked to. For one that cannot, the wait is long, since
 /// silence does not show whether it hangs.
 pub(super) fn digest(
-    session: &mut Session,
+    session: &mut RemoteSession,
     path: &Path,
     line: Line,
     by: Algorithm,
@@ -518,7 +518,7 @@ pub(super) fn digest(
 }
 
 /// Makes a node sync its disk at a path.
-pub(super) fn flush(session: &mut Session, path: &Path, name: &[u8]) -> Result<()> {
+pub(super) fn flush(session: &mut RemoteSession, path: &Path, name: &[u8]) -> Result<()> {
     session.say(&Line::new("SITE GODWIT FLUSH").bytes(name)?)?;
     let reply = session.final_reply_within("writing to its disk", SILENT_WORK_MAX)?;
     match faults::check(&session.host, path, &reply) {
@@ -532,7 +532,7 @@ pub(super) fn flush(session: &mut Session, path: &Path, name: &[u8]) -> Result<(
 const SILENT_WORK_MAX: Duration = Duration::from_secs(3600);
 
 /// Asks a node for the free space at a path.
-pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<Space> {
+pub(super) fn space(session: &mut RemoteSession, path: &Path, name: &[u8]) -> Result<Space> {
     let unsupported = |host: &str| {
         Error::unsupported("asking for free space", format!("{host} does not tell it"))
     };
@@ -556,7 +556,11 @@ pub(super) fn space(session: &mut Session, path: &Path, name: &[u8]) -> Result<S
 
 /// Asks a node for the names of unfinished uploads below a directory; of many, the first ones. An older node that
 /// does not know the request has none.
-pub(super) fn hidden(session: &mut Session, path: &Path, name: &[u8]) -> Result<Vec<PathBuf>> {
+pub(super) fn hidden(
+    session: &mut RemoteSession,
+    path: &Path,
+    name: &[u8],
+) -> Result<Vec<PathBuf>> {
     let reply = session.ask_one(Line::new("SITE GODWIT HIDDEN").bytes(name)?)?;
     match faults::check(&session.host, path, &reply) {
         Ok(_) => {}
@@ -568,7 +572,7 @@ pub(super) fn hidden(session: &mut Session, path: &Path, name: &[u8]) -> Result<
 }
 
 /// Tells whether there is anything of that name.
-pub(super) fn exists(session: &mut Session, path: &Path, name: &[u8]) -> Result<bool> {
+pub(super) fn exists(session: &mut RemoteSession, path: &Path, name: &[u8]) -> Result<bool> {
     match stat(session, path, name) {
         Ok(_) => Ok(true),
         Err(Error::Missing { .. }) => Ok(false),

@@ -2,11 +2,11 @@
 
 mod notes;
 
-pub(super) use notes::When;
+pub(super) use notes::NoteTiming;
 
 use godwit_core::Extents;
 use godwit_sys::why;
-use notes::Note;
+use notes::PartNote;
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
@@ -17,11 +17,11 @@ use std::{
 
 /// All parts on one server that this process knows of.
 #[derive(Clone, Default)]
-pub(super) struct Parts(Arc<Shared>);
+pub(super) struct RemoteParts(Arc<SharedParts>);
 
 #[derive(Default)]
-struct Shared {
-    known: Mutex<HashMap<Vec<u8>, Part>>,
+struct SharedParts {
+    known: Mutex<HashMap<Vec<u8>, PartState>>,
     notes: Option<Notes>,
 }
 
@@ -33,7 +33,7 @@ struct Notes {
 }
 
 #[derive(Default)]
-struct Part {
+struct PartState {
     is_claimed: bool,
     landed: Extents,
 }
@@ -41,8 +41,8 @@ struct Part {
 /// The exclusive right to write to one part.
 pub(super) struct Claim {
     name: Vec<u8>,
-    parts: Option<Parts>,
-    note: Mutex<Option<Note>>,
+    parts: Option<RemoteParts>,
+    note: Mutex<Option<PartNote>>,
 }
 
 /// Whether what lands in a part is worth a note for another process.
@@ -54,12 +54,12 @@ pub(super) enum Remembered {
     No,
 }
 
-impl Parts {
+impl RemoteParts {
     /// Returns none yet; notes about parts on `server` are in `directory`, if there is one.
     pub(super) fn new(directory: Option<PathBuf>, server: String) -> Self {
         let notes = directory.map(|directory| Notes { directory, server });
         let known = Mutex::default();
-        Self(Arc::new(Shared { known, notes }))
+        Self(Arc::new(SharedParts { known, notes }))
     }
 
     /// Claims a part; if it is in use, another one that `or` names.
@@ -80,7 +80,7 @@ impl Parts {
         self.claimed(name.expect("there is always a higher number"), None)
     }
 
-    fn claimed(&self, name: Vec<u8>, note: Option<Note>) -> Claim {
+    fn claimed(&self, name: Vec<u8>, note: Option<PartNote>) -> Claim {
         if let Some(note) = &note
             && let Some(part) = self.lock().get_mut(&name)
             && part.landed.is_empty()
@@ -110,7 +110,7 @@ impl Parts {
     }
 
     /// Opens the note of a part; `None`: no note can be kept, and the upload continues without.
-    fn note(&self, name: &[u8], remembered: Remembered) -> Result<Option<Note>, InUse> {
+    fn note(&self, name: &[u8], remembered: Remembered) -> Result<Option<PartNote>, InUse> {
         let Some(notes) = self.0.notes.as_ref() else {
             return Ok(None);
         };
@@ -122,7 +122,7 @@ impl Parts {
             let _ = notes::sweep(&notes.directory, AGE_MAX);
         });
         let of = format!("{} {}", notes.server, name.escape_ascii());
-        match Note::open(&notes.directory, &of) {
+        match PartNote::open(&notes.directory, &of) {
             Ok(Some(note)) => Ok(Some(note)),
             Ok(None) => Err(InUse),
             Err(error) => {
@@ -132,7 +132,7 @@ impl Parts {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Part>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, PartState>> {
         self.0.known.lock()
     }
 }
@@ -167,7 +167,7 @@ impl Claim {
     }
 
     /// Notes what landed.
-    pub(super) fn note(&self, landed: &Extents, when: When) {
+    pub(super) fn note(&self, landed: &Extents, when: NoteTiming) {
         let Some(parts) = &self.parts else {
             return;
         };
@@ -188,7 +188,7 @@ impl Claim {
 
     /// Forgets the part: it is under its name now, or gone.
     pub(super) fn forget(&self) {
-        self.note(&Extents::new(), When::Now);
+        self.note(&Extents::new(), NoteTiming::Now);
     }
 }
 
@@ -214,18 +214,18 @@ mod tests {
         serial.into_bytes()
     }
 
-    fn claim(parts: &Parts) -> Claim {
+    fn claim(parts: &RemoteParts) -> Claim {
         parts.claim(b"x".to_vec(), Remembered::OnDisk, or)
     }
 
     #[test]
     fn a_part_in_use_is_never_shared() {
-        let parts = Parts::default();
+        let parts = RemoteParts::default();
         let one = claim(&parts);
         let two = claim(&parts);
         assert_eq!(one.name(), b"x");
         assert_ne!(two.name(), b"x");
-        one.note(&(0..5).into(), When::Now);
+        one.note(&(0..5).into(), NoteTiming::Now);
         drop(one);
         assert_eq!(claim(&parts).landed(), (0..5).into());
     }
@@ -234,10 +234,10 @@ mod tests {
     fn landed_ranges_are_shared_until_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         // Each knows only its own server's reports, and the notes.
-        let process = || Parts::new(Some(directory.path().into()), "ftp://fermi:21".into());
+        let process = || RemoteParts::new(Some(directory.path().into()), "ftp://fermi:21".into());
         let (one, two) = (process(), process());
         let first = claim(&one);
-        first.note(&(0..5).into(), When::InTime);
+        first.note(&(0..5).into(), NoteTiming::InTime);
         assert_ne!(claim(&two).name(), b"x", "in use");
         drop(first);
         let second = claim(&two);

@@ -4,13 +4,13 @@
 use super::{
     faults,
     proven::{BLOCK_BYTES_MAX, exchange, settle_level},
-    session::Session,
+    session::RemoteSession,
 };
 use crate::{
-    Error, Lines, Result,
-    channel::{Part, Safety, Tls},
+    Error, LineGuard, Result,
+    channel::{Safety, Tls, TlsPart},
 };
-use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect, Home};
+use godwit_trust::{Authorities, Channel, Context, Credential, Delegate, Expect, PeersDir};
 use godwit_wire::{
     base64,
     client::{self, Line, ProofPace, Refusal, Talk},
@@ -21,9 +21,9 @@ use std::{path::Path, time::SystemTime};
 /// Our credentials, and the authorities that we trust. `None`: the value is read from its usual place at each login,
 /// so that a renewed proxy counts at once.
 #[derive(Clone, Debug, Default)]
-pub struct Trust {
+pub struct TrustOptions {
     /// The credential that servers of `ftp:` are shown.
-    pub by: By,
+    pub by: LoginBy,
     /// Our own: a certificate, or the key of a cluster.
     pub credential: Option<Credential>,
     /// The authorities that are trusted.
@@ -36,12 +36,12 @@ pub struct Trust {
     /// identity.
     pub level: Level,
     /// Where the nodes stand that are known by their keys.
-    pub home: Option<Home>,
+    pub home: Option<PeersDir>,
     /// The user for whom we act; another than ourselves only as a member of a cluster.
     pub whom: Whom,
 }
 
-/// The proofs between us and one server; `None`: as [`Trust`] says.
+/// The proofs between us and one server; `None`: as [`TrustOptions`] says.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Proofs {
     /// The identity that the server must prove.
@@ -52,7 +52,7 @@ pub struct Proofs {
 
 /// The credential for servers that accept names alone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum By {
+pub enum LoginBy {
     /// A name and a password.
     #[default]
     Password,
@@ -92,17 +92,17 @@ impl Whom {
 
 /// The credential and the authorities of a finished proof.
 #[derive(Clone, Debug)]
-pub(super) struct Proved {
+pub(super) struct ProvedIdentity {
     pub(super) credential: Credential,
     pub(super) authorities: Authorities,
 }
 
 /// Proves both identities; all later lines are protected.
 pub(super) fn prove(
-    session: &mut Session,
+    session: &mut RemoteSession,
     host: &str,
     pace: ProofPace,
-) -> Result<std::result::Result<Proved, Refusal>> {
+) -> Result<std::result::Result<ProvedIdentity, Refusal>> {
     let (at, trust) = (session.host.clone(), session.options.trust.clone());
     let wrong = Error::not_proved(&at);
     let (credential, authorities) = ours(&at, &trust)?;
@@ -123,14 +123,14 @@ pub(super) fn prove(
     }
     let peer = channel.peer().map(ToString::to_string);
     tracing::debug!(host = %at, peer, protection = channel.protection(), "proved");
-    session.protect(Box::new(Lines(channel)))?;
-    Ok(Ok(Proved {
+    session.protect(Box::new(LineGuard(channel)))?;
+    Ok(Ok(ProvedIdentity {
         credential,
         authorities,
     }))
 }
 
-fn ours(at: &str, trust: &Trust) -> Result<(Credential, Authorities)> {
+fn ours(at: &str, trust: &TrustOptions) -> Result<(Credential, Authorities)> {
     let wrong = Error::not_proved(at);
     let credential = match &trust.credential {
         Some(credential) => credential.clone(),
@@ -155,7 +155,7 @@ fn discovered() -> godwit_trust::Result<Option<Credential>> {
 }
 
 /// Tells whether the credential of the next login is valid.
-pub(crate) fn is_renewed(trust: &Trust) -> bool {
+pub(crate) fn is_renewed(trust: &TrustOptions) -> bool {
     let now = SystemTime::now();
     let found = match &trust.credential {
         Some(credential) => Ok(Some(credential.clone())),
@@ -165,8 +165,8 @@ pub(crate) fn is_renewed(trust: &Trust) -> bool {
 }
 
 /// Settles with the server how data connections are protected.
-pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
-    let Trust {
+pub(super) fn settle_data(session: &mut RemoteSession, proved: ProvedIdentity) -> Result<()> {
+    let TrustOptions {
         level, delegate, ..
     } = session.options.trust;
     let knows = session.peer.features.has("DCAU");
@@ -202,7 +202,7 @@ pub(super) fn settle_data(session: &mut Session, proved: Proved) -> Result<()> {
 }
 
 /// Makes the data connections of a session use `credential`, and accept peers that show it.
-pub(super) fn show_instead(session: &mut Session, credential: &Credential) -> Result<()> {
+pub(super) fn show_instead(session: &mut RemoteSession, credential: &Credential) -> Result<()> {
     let Some(Safety::Tls(tls)) = session.safety.clone() else {
         return Ok(());
     };
@@ -237,6 +237,6 @@ fn safety(credential: Credential, authorities: Authorities, level: Level) -> Saf
         credential,
         authorities,
         level,
-        part: Part::Peer,
+        part: TlsPart::Peer,
     }))
 }

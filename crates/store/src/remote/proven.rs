@@ -1,6 +1,6 @@
 //! The proofs between the greeting and the login, of any kind, and the resulting protection of data connections.
 
-use super::{Login, proof, session::Session, ticket, tls};
+use super::{LoginKind, proof, session::RemoteSession, ticket, tls};
 use crate::{Error, Result, channel::Safety};
 use godwit_trust::Context;
 use godwit_wire::{
@@ -13,9 +13,9 @@ pub(super) enum Proven {
     /// No proof.
     Nothing,
     /// Both identities, by certificates or the key of a cluster.
-    Both(proof::Proved),
+    Both(proof::ProvedIdentity),
     /// Both identities, by a ticket.
-    Ticket(ticket::Proved),
+    Ticket(ticket::ProvedTicket),
     /// The server's identity; the requirements of data connections.
     Server(Safety),
 }
@@ -24,16 +24,16 @@ impl Proven {
     /// Runs the proofs that a login needs; `host` is the identity that the server must prove. The inner error is the
     /// server's refusal.
     pub(super) fn of(
-        session: &mut Session,
-        login: Login,
+        session: &mut RemoteSession,
+        login: LoginKind,
         host: &str,
         pace: ProofPace,
     ) -> Result<std::result::Result<Self, Refusal>> {
         Ok(match login {
-            Login::Password | Login::Shell => Ok(Self::Nothing),
-            Login::Proof => proof::prove(session, host, pace)?.map(Self::Both),
-            Login::Ticket => ticket::prove(session, host, pace)?.map(Self::Ticket),
-            Login::Tls => Ok(Self::Server(tls::begin(session, host)?)),
+            LoginKind::Password | LoginKind::Shell => Ok(Self::Nothing),
+            LoginKind::Proof => proof::prove(session, host, pace)?.map(Self::Both),
+            LoginKind::Ticket => ticket::prove(session, host, pace)?.map(Self::Ticket),
+            LoginKind::Tls => Ok(Self::Server(tls::begin(session, host)?)),
         })
     }
 
@@ -51,7 +51,7 @@ impl Proven {
     }
 
     /// Sets the protection of data connections with the server, after the login.
-    pub(super) fn settle_data(self, session: &mut Session) -> Result<()> {
+    pub(super) fn settle_data(self, session: &mut RemoteSession) -> Result<()> {
         match self {
             Self::Nothing => Ok(()),
             Self::Both(proved) => proof::settle_data(session, proved),
@@ -67,7 +67,7 @@ impl Proven {
 
 /// Exchanges the tokens of a context until both sides are content.
 pub(super) fn exchange(
-    session: &mut Session,
+    session: &mut RemoteSession,
     mechanism: &str,
     context: &mut dyn Context,
     first: Vec<u8>,
@@ -86,7 +86,11 @@ pub(super) fn exchange(
 
 /// Sets the protection of the bytes of files, in blocks of at most `bytes_max`; returns the server's limit. Without
 /// the command there is no protection.
-pub(super) fn settle_level(session: &mut Session, level: Level, bytes_max: u32) -> Result<u32> {
+pub(super) fn settle_level(
+    session: &mut RemoteSession,
+    level: Level,
+    bytes_max: u32,
+) -> Result<u32> {
     let mut bytes_max = bytes_max;
     if level == Level::Clear {
         return Ok(bytes_max);

@@ -5,17 +5,17 @@
 //! used again.
 
 use super::{
-    Login, RemoteOptions, connect,
+    LoginKind, RemoteOptions, connect,
     data::Hosts,
     faults,
     headway::Headway,
     proof,
     proven::Proven,
-    tunnel::{Tunnel, Way},
+    tunnel::{SshTarget, Tunnel},
 };
 use crate::{
-    Error, Result, Shown,
-    channel::{Channel, Safety, TransferMode},
+    Error, LoginCredential, Result,
+    channel::{DataChannel, Safety, TransferMode},
     error::{GREETING, LOGIN},
 };
 use godwit_sys::wait_readable;
@@ -37,7 +37,7 @@ use std::{
 
 /// A conversation.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct RemoteSession {
     /// Host and port, for messages.
     pub(super) host: String,
     /// The server, once logged in.
@@ -70,14 +70,14 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) enum Warm {
     /// To us.
-    Ours(Ours),
+    Ours(KeptChannel),
     /// To another server.
-    Theirs(Pair),
+    Theirs(PairSettings),
 }
 
 /// The settings that two servers share in a third-party transfer; both sessions have the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Pair {
+pub(super) struct PairSettings {
     /// Unlike any other.
     pub(super) id: u64,
     /// With how many connections the source begins, and how many it may have.
@@ -88,9 +88,9 @@ pub(super) struct Pair {
 
 /// Data connections that are kept, and the transfers that they fit.
 #[derive(Debug)]
-pub(super) struct Ours {
+pub(super) struct KeptChannel {
     /// The connections.
-    pub(super) channel: Channel,
+    pub(super) channel: DataChannel,
     /// The direction of their bytes; the other direction needs new ones.
     pub(super) flow: Flow,
     /// How blocks were framed.
@@ -110,19 +110,19 @@ pub(crate) enum Flow {
     Deliver,
 }
 
-impl Session {
+impl RemoteSession {
     /// Connects and logs in. A node receives `ahead` together with the login. The next command, if it is one of these
     /// lines, has its reply already.
     pub(super) fn open(
         (host, port): (&str, Option<u16>),
-        login: Login,
+        login: LoginKind,
         who: &Credentials,
         options: &RemoteOptions,
         ahead: LinesAhead<'_>,
     ) -> Result<Self> {
-        let (stream, tunnel) = if login == Login::Shell {
+        let (stream, tunnel) = if login == LoginKind::Shell {
             let user = Some(who.user.as_str()).filter(|_| !who.is_mapped());
-            let (stream, tunnel) = Tunnel::open(Way { host, port, user })?;
+            let (stream, tunnel) = Tunnel::open(SshTarget { host, port, user })?;
             (stream, Some(tunnel))
         } else {
             let port = port.unwrap_or_default();
@@ -163,9 +163,9 @@ impl Session {
             let mut error = faults::refused(&session.host, Path::new(""), refusal);
             if let Error::Login { by, .. } = &mut error {
                 *by = match login {
-                    Login::Proof => Shown::Certificate,
-                    Login::Ticket => Shown::Ticket,
-                    _ => Shown::Password,
+                    LoginKind::Proof => LoginCredential::Certificate,
+                    LoginKind::Ticket => LoginCredential::Ticket,
+                    _ => LoginCredential::Password,
                 };
             }
             return Err(error);
@@ -176,7 +176,7 @@ impl Session {
     fn log_in(
         &mut self,
         name: &str,
-        login: Login,
+        login: LoginKind,
         who: &Credentials,
         ahead: LinesAhead<'_>,
     ) -> Result<std::result::Result<(), Refusal>> {
@@ -193,17 +193,21 @@ impl Session {
         // Names with line ends are understood only once the login is over.
         lines.extend(ahead.lines.iter().filter(|line| !line.is_odd()).cloned());
         let entered = match login {
-            Login::Proof | Login::Ticket | Login::Tls => {
+            LoginKind::Proof | LoginKind::Ticket | LoginKind::Tls => {
                 self.prove_and_enter((name, login), who, &lines)?
             }
-            Login::Password | Login::Shell => {
+            LoginKind::Password | LoginKind::Shell => {
                 let said = LinesAhead {
                     lines: &lines,
                     ..ahead
                 };
                 // Who came by ssh is known there already.
                 let mapped = Credentials::mapped();
-                let who = if login == Login::Shell { &mapped } else { who };
+                let who = if login == LoginKind::Shell {
+                    &mapped
+                } else {
+                    who
+                };
                 let entered = client::log_in(self, who, said)?;
                 entered.map(|entered| (entered, Proven::Nothing))
             }
@@ -236,7 +240,7 @@ impl Session {
     /// Logs in; a login with a proof sends nothing before the proof is over.
     fn prove_and_enter(
         &mut self,
-        (name, login): (&str, Login),
+        (name, login): (&str, LoginKind),
         who: &Credentials,
         lines: &[Line],
     ) -> Result<std::result::Result<(LoggedIn, Proven), Refusal>> {
@@ -559,13 +563,13 @@ fn while_logging_in(mut error: Error) -> Error {
     error
 }
 
-impl AsFd for Session {
+impl AsFd for RemoteSession {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-impl Talk for Session {
+impl Talk for RemoteSession {
     type Error = Error;
 
     fn ask(&mut self, lines: &[Line]) -> Result<Vec<Reply>> {

@@ -9,11 +9,11 @@ use super::{
     faults,
     fetch::new_watch,
     names,
-    session::{Flow, Session},
+    session::{Flow, RemoteSession},
 };
 use crate::{
-    Error, Finished, Given, Result, SMALL_BYTES, Set, Small, Verified, WriteMode,
-    channel::{Channel, TransferMode, Watch},
+    Error, Finished, Result, SMALL_BYTES, Set, Small, SmallWrite, Verified, WriteMode,
+    channel::{DataChannel, TransferMode, Watch},
 };
 use godwit_core::{Algorithm, Digest, Version};
 use godwit_wire::{
@@ -27,15 +27,15 @@ use std::{
 };
 
 /// Returns the next request of a batch, and reports its result.
-pub(super) type Next<'a, T> = &'a mut dyn FnMut() -> Option<T>;
-pub(super) type Each<'a, T> = &'a mut dyn FnMut(PathBuf, Result<T>);
+pub(super) type NextItem<'a, T> = &'a mut dyn FnMut() -> Option<T>;
+pub(super) type EachResult<'a, T> = &'a mut dyn FnMut(PathBuf, Result<T>);
 
 /// Reads files, many asked for ahead.
 pub(super) fn read(
     remote: &Remote,
-    session: &mut Session,
-    next: Next<'_, PathBuf>,
-    each: Each<'_, Small>,
+    session: &mut RemoteSession,
+    next: NextItem<'_, PathBuf>,
+    each: EachResult<'_, Small>,
 ) -> Result<()> {
     let mut again = VecDeque::new();
     loop {
@@ -54,9 +54,9 @@ pub(super) fn read(
 /// A node closes the data connection when it refuses a file, and then has none for the requests behind it.
 fn read_round(
     remote: &Remote,
-    session: &mut Session,
-    next: Next<'_, PathBuf>,
-    each: Each<'_, Small>,
+    session: &mut RemoteSession,
+    next: NextItem<'_, PathBuf>,
+    each: EachResult<'_, Small>,
 ) -> Result<Option<VecDeque<PathBuf>>> {
     let options = &remote.0.options;
     let watch = new_watch(options)?;
@@ -75,12 +75,12 @@ fn read_round(
             connect(session, &mut channel, &watch)?;
         }
         let path = match asked.pop_front() {
-            Some(Asked::Said(path)) => path,
-            Some(Asked::Refused(path, _)) if !again.is_empty() => {
+            Some(SmallRequest::Said(path)) => path,
+            Some(SmallRequest::Refused(path, _)) if !again.is_empty() => {
                 again.push_back(path);
                 continue;
             }
-            Some(Asked::Refused(path, error)) => {
+            Some(SmallRequest::Refused(path, error)) => {
                 each(path, Err(error));
                 continue;
             }
@@ -105,13 +105,13 @@ fn read_round(
 }
 
 /// Connects to a server that has received its transfer command.
-fn connect(session: &mut Session, channel: &mut Channel, watch: &Watch) -> Result<()> {
+fn connect(session: &mut RemoteSession, channel: &mut DataChannel, watch: &Watch) -> Result<()> {
     let connected = channel.open(1, watch).map(drop);
     connected.inspect_err(|_| session.is_broken = true)
 }
 
 /// A file that was asked for, or cannot be.
-enum Asked {
+enum SmallRequest {
     Said(PathBuf),
     Refused(PathBuf, Error),
 }
@@ -119,9 +119,9 @@ enum Asked {
 /// Fills the window in one write, as far as there are files.
 fn ask_ahead(
     remote: &Remote,
-    session: &mut Session,
-    next: Next<'_, PathBuf>,
-    asked: &mut VecDeque<Asked>,
+    session: &mut RemoteSession,
+    next: NextItem<'_, PathBuf>,
+    asked: &mut VecDeque<SmallRequest>,
     window: &mut Window,
 ) -> Result<()> {
     let mut lines = Vec::new();
@@ -137,10 +137,13 @@ fn ask_ahead(
                 if session.family() != Family::Godwit {
                     lines.push(mlst);
                 }
-                asked.push_back(Asked::Said(path));
+                asked.push_back(SmallRequest::Said(path));
             }
             // The error is returned in its turn: results have the order of the requests.
-            Err(bad) => asked.push_back(Asked::Refused(path.clone(), session.about(bad, &path))),
+            Err(bad) => asked.push_back(SmallRequest::Refused(
+                path.clone(),
+                session.about(bad, &path),
+            )),
         }
     }
     window.filled(asked.len());
@@ -187,8 +190,8 @@ impl Window {
 
 /// Receives one file that was asked for.
 fn read_one(
-    session: &mut Session,
-    channel: &mut Channel,
+    session: &mut RemoteSession,
+    channel: &mut DataChannel,
     path: &Path,
     watch: &Watch,
 ) -> Result<Small> {
@@ -223,7 +226,7 @@ fn read_one(
 
 /// Returns why the server broke off, if its reply says so. A node then waits for new data connections; of others, it
 /// is unknown which data theirs still carry.
-fn explained(session: &mut Session, path: &Path, error: Error) -> Error {
+fn explained(session: &mut RemoteSession, path: &Path, error: Error) -> Error {
     let is_ours = session.family() == Family::Godwit;
     let said = match error {
         Error::Lost { .. } if is_ours => session.hear_within("asking why", EXPLAIN_MAX),
@@ -241,7 +244,7 @@ fn explained(session: &mut Session, path: &Path, error: Error) -> Error {
     }
 }
 
-fn check_ours(session: &Session, path: &Path, bytes: Vec<u8>, last: &Reply) -> Result<Small> {
+fn check_ours(session: &RemoteSession, path: &Path, bytes: Vec<u8>, last: &Reply) -> Result<Small> {
     let told = ReplyFacts::from_reply(last).unwrap_or_default();
     let stat = names::stat_of_told(&told).ok_or_else(|| {
         Error::misbehaved(session.host.clone(), "the end of a transfer tells no size")
@@ -269,7 +272,12 @@ fn check_ours(session: &Session, path: &Path, bytes: Vec<u8>, last: &Reply) -> R
     })
 }
 
-fn check_foreign(session: &Session, path: &Path, bytes: Vec<u8>, looked: &Reply) -> Result<Small> {
+fn check_foreign(
+    session: &RemoteSession,
+    path: &Path,
+    bytes: Vec<u8>,
+    looked: &Reply,
+) -> Result<Small> {
     faults::check(&session.host, path, looked)?;
     let stat = names::stat_of_facts(&client::facts_of(looked)?);
     check_size(path, bytes.len(), stat.size)?;
@@ -293,8 +301,8 @@ fn check_size(path: &Path, came: usize, size: u64) -> Result<()> {
 /// of each upload prevents that. The session is then given up, and files in flight are sent again in another one.
 pub(super) fn write_to_ours(
     remote: &Remote,
-    next: Next<'_, Given>,
-    each: Each<'_, Finished>,
+    next: NextItem<'_, SmallWrite>,
+    each: EachResult<'_, Finished>,
 ) -> Result<()> {
     let mut flying = VecDeque::new();
     loop {
@@ -306,14 +314,14 @@ pub(super) fn write_to_ours(
         };
         let over = round.run(next, each);
         remote.0.give_back(session);
-        if let Over::AllLanded = over? {
+        if let RoundEnd::AllLanded = over? {
             return Ok(());
         }
     }
 }
 
 /// How a round ended.
-enum Over {
+enum RoundEnd {
     /// With nothing left to do.
     AllLanded,
     /// A file was refused: those in flight must be sent again.
@@ -323,13 +331,17 @@ enum Over {
 /// The files of one session.
 struct Round<'a> {
     remote: &'a Remote,
-    session: &'a mut Session,
-    flying: &'a mut VecDeque<Given>,
+    session: &'a mut RemoteSession,
+    flying: &'a mut VecDeque<SmallWrite>,
 }
 
 impl Round<'_> {
     /// Returns when all was written, or when a file was refused.
-    fn run(self, next: Next<'_, Given>, each: Each<'_, Finished>) -> Result<Over> {
+    fn run(
+        self,
+        next: NextItem<'_, SmallWrite>,
+        each: EachResult<'_, Finished>,
+    ) -> Result<RoundEnd> {
         let watch = new_watch(&self.remote.0.options)?;
         let mut channel = self
             .session
@@ -381,7 +393,7 @@ impl Round<'_> {
             each(given.path, finished);
             if is_refused {
                 self.session.is_broken = true;
-                return Ok(Over::OneRefused);
+                return Ok(RoundEnd::OneRefused);
             }
         }
         self.session.keep_data(
@@ -391,7 +403,7 @@ impl Round<'_> {
             1,
             Hosts::One,
         );
-        Ok(Over::AllLanded)
+        Ok(RoundEnd::AllLanded)
     }
 }
 
@@ -399,9 +411,9 @@ impl Round<'_> {
 /// Returns the first one whose name cannot be said; those before it went out.
 fn say_and_send(
     remote: &Remote,
-    session: &mut Session,
-    channel: &mut Channel,
-    flying: &VecDeque<Given>,
+    session: &mut RemoteSession,
+    channel: &mut DataChannel,
+    flying: &VecDeque<SmallWrite>,
     from: usize,
     watch: &Watch,
 ) -> Result<Option<(usize, Error)>> {
@@ -449,7 +461,12 @@ fn say_and_send(
     Ok(bad)
 }
 
-fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> Result<Finished> {
+fn finished(
+    session: &RemoteSession,
+    path: &Path,
+    reply: &Reply,
+    has_digest: bool,
+) -> Result<Finished> {
     faults::check(&session.host, path, reply)?;
     let told = ReplyFacts::from_reply(reply).unwrap_or_default();
     if told.published == Some(false) {
@@ -475,21 +492,21 @@ fn finished(session: &Session, path: &Path, reply: &Reply, has_digest: bool) -> 
 /// for them. The server knows no digest of a file: bytes of a refused one would become part of the next.
 pub(super) fn write_to_grid(
     remote: &Remote,
-    session: &mut Session,
-    next: Next<'_, Given>,
-    each: Each<'_, Finished>,
+    session: &mut RemoteSession,
+    next: NextItem<'_, SmallWrite>,
+    each: EachResult<'_, Finished>,
 ) -> Result<()> {
     let watch = new_watch(&remote.0.options)?;
     let mut channel =
         session.open_data(Flow::Deliver, TransferMode::Extended, 1, Hosts::One, &watch)?;
     let renames = remote.0.options.appear == super::Appear::WhenWhole;
     loop {
-        let batch: Vec<Given> = std::iter::from_fn(&mut *next).take(WINDOW).collect();
+        let batch: Vec<SmallWrite> = std::iter::from_fn(&mut *next).take(WINDOW).collect();
         if batch.is_empty() {
             break;
         }
         remote.0.options.cancel.check()?;
-        let named = |given: &Given| {
+        let named = |given: &SmallWrite| {
             let name = remote.name(session, &given.path)?;
             let part = if renames {
                 part_name(&name, None)
@@ -497,9 +514,9 @@ pub(super) fn write_to_grid(
                 name.clone()
             };
             let stor = Line::new("STOR").bytes(&part)?;
-            Ok(Placed { name, part, stor })
+            Ok(PlacedFile { name, part, stor })
         };
-        let places: Vec<Result<Placed>> = batch.iter().map(named).collect();
+        let places: Vec<Result<PlacedFile>> = batch.iter().map(named).collect();
         let sent = send_batch(session, &mut channel, &batch, places, &watch)?;
         for (given, sent) in batch.into_iter().zip(sent) {
             let placed = sent.and_then(|place| put_in_place(session, &given, &place));
@@ -521,19 +538,19 @@ pub(super) fn write_to_grid(
 }
 
 /// The final name of a file, its temporary name, and the command that writes it.
-struct Placed {
+struct PlacedFile {
     name: Vec<u8>,
     part: Vec<u8>,
     stor: Line,
 }
 
 fn send_batch(
-    session: &mut Session,
-    channel: &mut Channel,
-    batch: &[Given],
-    places: Vec<Result<Placed>>,
+    session: &mut RemoteSession,
+    channel: &mut DataChannel,
+    batch: &[SmallWrite],
+    places: Vec<Result<PlacedFile>>,
     watch: &Watch,
-) -> Result<Vec<Result<Placed>>> {
+) -> Result<Vec<Result<PlacedFile>>> {
     let lines: Vec<Line> = places
         .iter()
         .flatten()
@@ -563,10 +580,14 @@ fn send_batch(
 }
 
 /// Checks, dresses and renames one part.
-fn put_in_place(session: &mut Session, given: &Given, place: &Placed) -> Result<Finished> {
+fn put_in_place(
+    session: &mut RemoteSession,
+    given: &SmallWrite,
+    place: &PlacedFile,
+) -> Result<Finished> {
     let host = session.host.clone();
     let path = &given.path;
-    let Placed { name, part, .. } = place;
+    let PlacedFile { name, part, .. } = place;
     let found = names::stat(session, path, part)?;
     if found.size != given.bytes.len() as u64 {
         return Err(Error::corrupt(
@@ -608,7 +629,7 @@ fn put_in_place(session: &mut Session, given: &Given, place: &Placed) -> Result<
     })
 }
 
-fn bytes_of(flying: &VecDeque<Given>) -> usize {
+fn bytes_of(flying: &VecDeque<SmallWrite>) -> usize {
     flying.iter().map(|given| given.bytes.len()).sum()
 }
 

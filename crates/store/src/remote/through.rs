@@ -7,11 +7,11 @@ use super::{
     data::Hosts,
     faults,
     fetch::new_watch,
-    session::{Flow, Session},
+    session::{Flow, RemoteSession},
 };
 use crate::{
-    Checks, EntryKind, Error, Read, Result, Stat, Take,
-    channel::{Channel, TransferMode, Watch},
+    BlockWriter, Checks, EntryKind, Error, Read, Result, Stat,
+    channel::{DataChannel, TransferMode, Watch},
 };
 use godwit_core::{Block, Chain, Digest, Extents};
 use godwit_wire::{
@@ -28,13 +28,14 @@ impl Remote {
         &self,
         path: &Path,
         through: &Through,
-        into: &dyn Take,
+        into: &dyn BlockWriter,
     ) -> Result<Read> {
         self.with(path, |session| {
             let line = line("ERET", through, &self.name(session, path)?)?;
-            let counted = Counted::over(into);
-            let carry =
-                |channel: &mut Channel, watch: &Watch| channel.receive(BLOCKS, 0, &counted, watch);
+            let counted = CountedRanges::over(into);
+            let carry = |channel: &mut DataChannel, watch: &Watch| {
+                channel.receive(BLOCKS, 0, &counted, watch)
+            };
             let (_, told) = self.over_module(session, path, Flow::Fetch, &[], &line, carry)?;
             Ok(Read {
                 stat: Stat::of(EntryKind::File, counted.whole(&session.host, &told)?),
@@ -50,7 +51,7 @@ impl Remote {
         path: &Path,
         through: &Through,
         (size, digest): (u64, Option<&Digest>),
-        fill: &(dyn Fn(&dyn Take) -> Result<()> + Sync),
+        fill: &(dyn Fn(&dyn BlockWriter) -> Result<()> + Sync),
     ) -> Result<(u64, Option<Digest>)> {
         self.with(path, |session| {
             let line = line("ESTO", through, &self.name(session, path)?)?;
@@ -58,7 +59,7 @@ impl Remote {
             let digest = digest.filter(|_| session.family() == Family::Godwit);
             before.extend(digest.map(|digest| Line::new("SCKS BLAKE3").and(digest.hex())));
             let checks = Checks::default();
-            let carry = |channel: &mut Channel, watch: &Watch| {
+            let carry = |channel: &mut DataChannel, watch: &Watch| {
                 let sending = channel.send(BLOCKS, 0, checks, watch);
                 fill(&sending)?;
                 sending.end()
@@ -73,12 +74,12 @@ impl Remote {
     /// server's reply.
     fn over_module<T: Send>(
         &self,
-        session: &mut Session,
+        session: &mut RemoteSession,
         path: &Path,
         flow: Flow,
         before: &[Line],
         line: &Line,
-        carry: impl FnOnce(&mut Channel, &Watch) -> Result<T> + Send,
+        carry: impl FnOnce(&mut DataChannel, &Watch) -> Result<T> + Send,
     ) -> Result<(T, ReplyFacts)> {
         let options = &self.0.options;
         let watch = self.watch_over_module(session)?;
@@ -102,7 +103,7 @@ impl Remote {
         Ok((came, ReplyFacts::from_reply(&last).unwrap_or_default()))
     }
 
-    fn watch_over_module(&self, session: &Session) -> Result<Watch> {
+    fn watch_over_module(&self, session: &RemoteSession) -> Result<Watch> {
         match session.family() {
             Family::Plain => Err(Error::unsupported(
                 "putting bytes through a module",
@@ -119,13 +120,13 @@ fn line(verb: &str, through: &Through, name: &[u8]) -> Result<Line> {
 }
 
 /// Notes the ranges that arrive.
-struct Counted<'a> {
-    into: &'a dyn Take,
+struct CountedRanges<'a> {
+    into: &'a dyn BlockWriter,
     came: Mutex<Extents>,
 }
 
-impl<'a> Counted<'a> {
-    fn over(into: &'a dyn Take) -> Self {
+impl<'a> CountedRanges<'a> {
+    fn over(into: &'a dyn BlockWriter) -> Self {
         Self {
             into,
             came: Mutex::default(),
@@ -146,7 +147,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-impl Take for Counted<'_> {
+impl BlockWriter for CountedRanges<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.into.put(block)?;
         self.came.lock().insert(block.range());

@@ -3,21 +3,21 @@
 
 use super::{
     proven::{BLOCK_BYTES_MAX, exchange, settle_level},
-    session::Session,
+    session::RemoteSession,
 };
-use crate::{Error, Lines, Result, channel::Safety};
+use crate::{Error, LineGuard, Result, channel::Safety};
 use godwit_trust::{Blockwise, Context, Kerberos};
 use godwit_wire::client::{ProofPace, Refusal};
 
 /// The result of a proof by ticket.
-pub(super) struct Proved {
+pub(super) struct ProvedTicket {
     /// Our principal: `alice@REALM`.
     principal: String,
     /// The context that wraps data.
     data: Blockwise,
 }
 
-impl Proved {
+impl ProvedTicket {
     /// Returns the account that the principal would have in its own realm.
     pub(super) fn usual_account(&self) -> Option<&str> {
         usual_account(&self.principal)
@@ -26,10 +26,10 @@ impl Proved {
 
 /// Proves both identities; all later lines are protected.
 pub(super) fn prove(
-    session: &mut Session,
+    session: &mut RemoteSession,
     host: &str,
     pace: ProofPace,
-) -> Result<std::result::Result<Proved, Refusal>> {
+) -> Result<std::result::Result<ProvedTicket, Refusal>> {
     let at = session.host.clone();
     let begun = Kerberos::initiate(host);
     let (mut ticket, first) = begun.map_err(Error::not_proved(&at))?;
@@ -40,12 +40,12 @@ pub(super) fn prove(
     let principal = ticket.ourselves().unwrap_or_default().to_owned();
     tracing::debug!(host = %at, peer, principal, "proved by a ticket");
     let data = ticket.blockwise().map_err(Error::not_proved(&at))?;
-    session.protect(Box::new(Lines(ticket)))?;
-    Ok(Ok(Proved { principal, data }))
+    session.protect(Box::new(LineGuard(ticket)))?;
+    Ok(Ok(ProvedTicket { principal, data }))
 }
 
 /// Settles with the server how data connections are protected.
-pub(super) fn settle_data(session: &mut Session, proved: &Proved) -> Result<()> {
+pub(super) fn settle_data(session: &mut RemoteSession, proved: &ProvedTicket) -> Result<()> {
     let level = session.options.trust.level;
     let bytes_max = settle_level(session, level, BLOCK_BYTES_MAX)?;
     session.safety = Safety::of_blocks(&proved.data, level, bytes_max);

@@ -1,6 +1,6 @@
 //! Explicit TLS (RFC 4217): the server shows a certificate, and the login follows under its protection.
 
-use super::session::Session;
+use super::session::RemoteSession;
 use crate::{Error, Flow, Result, channel::Safety};
 use godwit_trust::{Authorities, Channel, Context, Credential, Expect};
 use godwit_wire::client::{Line, Talk};
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Begins TLS with the server, which must prove the identity `host`. Returns the requirements of data connections,
 /// after they are settled too.
-pub(super) fn begin(session: &mut Session, host: &str) -> Result<Safety> {
+pub(super) fn begin(session: &mut RemoteSession, host: &str) -> Result<Safety> {
     let reply = session.ask_one(Line::new("AUTH TLS"))?;
     if reply.code != 234 {
         return Err(Error::unsupported(

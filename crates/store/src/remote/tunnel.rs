@@ -25,7 +25,7 @@ pub(super) struct Tunnel {
 
 /// How to come in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'a> {
+pub(super) struct SshTarget<'a> {
     pub(super) host: &'a str,
     /// The port; `None`: as `ssh` is configured for this host.
     pub(super) port: Option<u16>,
@@ -34,7 +34,7 @@ pub(super) struct Way<'a> {
 
 impl Tunnel {
     /// Starts `ssh`, and returns our end of its stream.
-    pub(super) fn open(way: Way<'_>) -> Result<(TcpStream, Self)> {
+    pub(super) fn open(way: SshTarget<'_>) -> Result<(TcpStream, Self)> {
         let mut command = command(env::var("GODWIT_SSH").ok().as_deref(), way);
         let mut started = || -> io::Result<_> {
             let (ours, theirs) = UnixStream::pair()?;
@@ -99,7 +99,7 @@ impl Drop for Tunnel {
 }
 
 /// Returns the user's `ssh` command, in batch mode: no user is there to answer questions.
-fn command(configured: Option<&str>, way: Way<'_>) -> Command {
+fn command(configured: Option<&str>, way: SshTarget<'_>) -> Command {
     let mut words = configured.unwrap_or("ssh").split_whitespace();
     let mut command = Command::new(words.next().unwrap_or("ssh"));
     command.args(words).args(["-T", "-oBatchMode=yes"]);
@@ -151,7 +151,7 @@ mod tests {
                 .collect()
         };
         let (host, port, user) = ("-fermi", Some(2222), Some("ada"));
-        let all = told(Some("nice ssh -F file"), Way { host, port, user });
+        let all = told(Some("nice ssh -F file"), SshTarget { host, port, user });
         let before = [
             "nice",
             "ssh",
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(all[..8], before);
         assert_eq!(all[8..12], ["-l", "ada", "--", "-fermi"]);
         let (port, user) = (None, None);
-        let plain = told(None, Way { host, port, user });
+        let plain = told(None, SshTarget { host, port, user });
         assert_eq!(plain[..4], ["ssh", "-T", "-oBatchMode=yes", "--"]);
     }
 

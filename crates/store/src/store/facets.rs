@@ -1,11 +1,11 @@
 //! The optional parts of stores, sinks and receivers.
 //!
-//! [`Store::facets`] says which a store has. Callers use [`StoreExt`], [`SinkExt`] and [`TakeExt`], which do
+//! [`Store::facets`] says which a store has. Callers use [`StoreExt`], [`SinkExt`] and [`BlockWriterExt`], which do
 //! without where a facet is missing.
 
 use crate::{
-    Entry, EntryKind, Error, Finished, Given, HopStatus, LocalFile, Read, Remedy, Result,
-    SMALL_BYTES, Sink, Small, Space, Store, Take, Verified, Whole, Width, Write, Xattrs,
+    BlockWriter, Entry, EntryKind, Error, Expected, Finished, HopStatus, LocalFile, Read, Remedy,
+    Result, SMALL_BYTES, Sink, Small, SmallWrite, Space, Store, Verified, Width, Write, Xattrs,
     watch::Watch,
 };
 use godwit_core::{Block, Chain, Extents, Version, leaf_range};
@@ -55,9 +55,9 @@ pub struct SinkFacets<'a> {
 }
 
 /// Returns the next file; `None`: no more for now.
-pub type Next<'a, T> = dyn FnMut() -> Option<T> + 'a;
+pub type NextFile<'a, T> = dyn FnMut() -> Option<T> + 'a;
 /// Is given what became of a small file.
-pub type Told<'a, T> = dyn FnMut(PathBuf, Result<T>) + 'a;
+pub type SmallResult<'a, T> = dyn FnMut(PathBuf, Result<T>) + 'a;
 
 /// The three closures that a walk calls.
 pub struct Walk<'a> {
@@ -179,12 +179,12 @@ facets! {
         /// in flight. `each` gets every one exactly once, in that order.
         /// Returns an error only if the whole conversation broke; then the files not
         /// yet given to `each` were not read.
-        fn read_small(&self, next: &mut Next<'_, PathBuf>, each: &mut Told<'_, Small>) -> Result<()> {
+        fn read_small(&self, next: &mut NextFile<'_, PathBuf>, each: &mut SmallResult<'_, Small>) -> Result<()> {
             read_one_by_one(self, next, each)
         }
         /// Writes whole small files, as many in flight as the store can; the mirror
         /// of [`StoreExt::read_small`].
-        fn write_small(&self, next: &mut Next<'_, Given>, each: &mut Told<'_, Finished>) -> Result<()> {
+        fn write_small(&self, next: &mut NextFile<'_, SmallWrite>, each: &mut SmallResult<'_, Finished>) -> Result<()> {
             write_one_by_one(self, next, each)
         }
         /// Makes directories, each as [`Store::mkdir`] does, in this order.
@@ -247,9 +247,9 @@ facets! {
 }
 
 facets! {
-    Take,
+    BlockWriter,
     /// Everything that takes bytes, with its faster ways if it has any.
-    TakeExt {}
+    BlockWriterExt {}
     /// Faster ways to take bytes than one block after the other.
     Fast(fast()) {
         /// Takes a range out of a file on this machine; `buffer` has room for it. The result is that of
@@ -260,7 +260,7 @@ facets! {
         /// Takes a leaf of 1 MiB with its hash from the time of its write. A sink that hashes sent bytes only for a
         /// comparison can skip that: other bytes do not land.
         fn put_known(&self, file: &LocalFile<'_>, known: (u64, Chain), buffer: &mut [u8]) -> Result<()> {
-            TakeExt::put_from(self, file, leaf_range(known.0), buffer)
+            BlockWriterExt::put_from(self, file, leaf_range(known.0), buffer)
         }
         /// Returns how many blocks it can take at once, where that changes on the way:
         /// who reads for it has as many threads.
@@ -336,7 +336,7 @@ pub(crate) fn walk_on<S: Store + ?Sized>(
     plain: &mut WalkAll<'_>,
     walk: &mut Walk<'_>,
 ) -> Result<()> {
-    let (mut seen, mut is_of_each) = (Seen::default(), false);
+    let (mut seen, mut is_of_each) = (WalkedEntries::default(), false);
     let walked = plain(&mut |entry| {
         seen.note(&entry);
         (walk.each)(entry).inspect_err(|_| is_of_each = true)
@@ -358,7 +358,7 @@ pub(crate) fn walk_on<S: Store + ?Sized>(
 
 /// The entries of a walk, one directory after the other, until it ended.
 #[derive(Default)]
-struct Seen {
+struct WalkedEntries {
     /// The directory of which the last entry was; more of it may be there.
     last: PathBuf,
     /// The names in it, unless they are too many to be kept.
@@ -367,7 +367,7 @@ struct Seen {
     unlisted: BTreeSet<PathBuf>,
 }
 
-impl Seen {
+impl WalkedEntries {
     fn note(&mut self, entry: &Entry) {
         let parent = entry.path.parent().unwrap_or(Path::new(""));
         if parent != self.last {
@@ -401,8 +401,8 @@ fn is_unread(error: &Error) -> bool {
 
 pub(crate) fn read_one_by_one<S: Store + ?Sized>(
     store: &S,
-    next: &mut Next<'_, PathBuf>,
-    each: &mut Told<'_, Small>,
+    next: &mut NextFile<'_, PathBuf>,
+    each: &mut SmallResult<'_, Small>,
 ) -> Result<()> {
     while let Some(path) = next() {
         let small = read_one_small(store, &path);
@@ -413,8 +413,8 @@ pub(crate) fn read_one_by_one<S: Store + ?Sized>(
 
 pub(crate) fn write_one_by_one<S: Store + ?Sized>(
     store: &S,
-    next: &mut Next<'_, Given>,
-    each: &mut Told<'_, Finished>,
+    next: &mut NextFile<'_, SmallWrite>,
+    each: &mut SmallResult<'_, Finished>,
 ) -> Result<()> {
     while let Some(given) = next() {
         let finished = write_one_small(store, &given);
@@ -440,7 +440,10 @@ pub(crate) fn read_one_small<S: Store + ?Sized>(store: &S, path: &Path) -> Resul
     })
 }
 
-pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Result<Finished> {
+pub(crate) fn write_one_small<S: Store + ?Sized>(
+    store: &S,
+    given: &SmallWrite,
+) -> Result<Finished> {
     let size = Some(given.bytes.len() as u64);
     let write = Write {
         how: given.how.clone(),
@@ -453,7 +456,7 @@ pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Re
     if !given.bytes.is_empty() {
         sink.put(Block::at(0, &given.bytes))?;
     }
-    sink.finish(&Whole {
+    sink.finish(&Expected {
         size,
         digest: None,
         mtime: given.mtime,
@@ -465,7 +468,7 @@ pub(crate) fn write_one_small<S: Store + ?Sized>(store: &S, given: &Given) -> Re
 #[derive(Default)]
 struct Collected(Mutex<Vec<u8>>);
 
-impl Take for Collected {
+impl BlockWriter for Collected {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut bytes = self.0.lock();
         let end = block.range().end as usize;

@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)] // each block says who guarantees what
 
-use super::{passing, rights::User};
+use super::{passing, rights::UserAccount};
 use rustix::{
     fs::{Mode, stat},
     process::{chdir, umask},
@@ -25,18 +25,18 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Errand {
     /// Does the work, with the word of the node. There is one thread, and there must be no other.
-    pub run: fn(&str) -> Back,
+    pub run: fn(&str) -> ErrandResult,
     /// Variables added to those of a login of the account.
     pub variables: Vec<(OsString, OsString)>,
 }
 
 /// Result of an errand: a socket, or a refusal in words that the sender understands.
-pub type Back = Result<OwnedFd, Vec<u8>>;
+pub type ErrandResult = Result<OwnedFd, Vec<u8>>;
 
 /// Runs a process on an errand, which becomes its account by `begin`.
 pub(super) fn go(
     line: &OwnedFd,
-    begin: impl FnOnce() -> io::Result<User>,
+    begin: impl FnOnce() -> io::Result<UserAccount>,
     errand: &Errand,
     word: &str,
 ) {
@@ -57,7 +57,7 @@ pub(super) fn go(
 }
 
 /// Waits for the result of an errand.
-pub(super) fn await_back(line: &OwnedFd) -> io::Result<Back> {
+pub(super) fn await_back(line: &OwnedFd) -> io::Result<ErrandResult> {
     passing::patience(line, TIME + MORE)?;
     let mut said = vec![0; 1 + WORDS_MAX];
     let lost = |error: io::Error| match passing::is_silence(&error) {
@@ -78,7 +78,7 @@ pub(super) fn await_back(line: &OwnedFd) -> io::Result<Back> {
 }
 
 /// Gives this process the environment of a login of that account.
-fn log_in(user: &User, variables: &[(OsString, OsString)]) -> io::Result<()> {
+fn log_in(user: &UserAccount, variables: &[(OsString, OsString)]) -> io::Result<()> {
     chdir("/")?;
     umask(Mode::from_bits_retain(0o022));
     // SAFETY: there is one thread, and no code keeps a variable.

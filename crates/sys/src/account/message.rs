@@ -3,7 +3,10 @@
 //! Both sides mistrust the other: bytes that do not decode are no message. Every length is bounded
 //! before memory is allocated.
 
-use crate::{Attributes, Fresh, Kind, Meta, Open, Over, Room, Told, xattrs::VALUE_BYTES_MAX};
+use crate::{
+    Attributes, DiskSpace, FileKind, Meta, NameMeta, NewFileRequest, OpenMode, Overwrite,
+    xattrs::VALUE_BYTES_MAX,
+};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -15,14 +18,14 @@ use std::{
 /// Request to an opener. A folder is the number of one that the opener holds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[rustfmt::skip]
-pub(super) enum Request {
-    File { path: PathBuf, how: Open, mode: u32 },
+pub(super) enum OpenerRequest {
+    File { path: PathBuf, how: OpenMode, mode: u32 },
     Folder { path: PathBuf },
     Meta { path: PathBuf },
     Dress { path: PathBuf, attributes: Attributes },
-    Open { folder: u32, name: OsString, how: Open, mode: u32 },
+    Open { folder: u32, name: OsString, how: OpenMode, mode: u32 },
     Tell { folder: u32, names: Vec<OsString> },
-    Rename { folder: u32, name: OsString, to: u32, new: OsString, over: Over },
+    Rename { folder: u32, name: OsString, to: u32, new: OsString, over: Overwrite },
     RemoveFile { folder: u32, name: OsString },
     RemoveFolder { folder: u32, name: OsString },
     MakeFolder { folder: u32, name: OsString },
@@ -33,10 +36,10 @@ pub(super) enum Request {
     /// Opens a directory, and reads the attributes of a name in it.
     Place { folder: PathBuf, name: OsString },
     /// A new file that will take a name; the opener holds the directory.
-    Begin { folder: PathBuf, fresh: Fresh },
-    BeginIn { folder: u32, fresh: Fresh },
+    Begin { folder: PathBuf, fresh: NewFileRequest },
+    BeginIn { folder: u32, fresh: NewFileRequest },
     /// Attributes and the name at once. The inode is that of the new file.
-    Publish { folder: u32, fresh: OsString, device: u64, inode: u64, attributes: Attributes, name: OsString, over: Over },
+    Publish { folder: u32, fresh: OsString, device: u64, inode: u64, attributes: Attributes, name: OsString, over: Overwrite },
     /// Names of extended attributes, and the value of one; links are followed.
     Xattrs { path: PathBuf },
     Xattr { path: PathBuf, name: OsString },
@@ -47,7 +50,7 @@ pub(super) enum Request {
 
 /// Reply of an opener.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Reply {
+pub(super) enum OpenerReply {
     /// The process has become the account.
     Hello {
         process: u32,
@@ -60,9 +63,9 @@ pub(super) enum Reply {
     Folder(u32),
     Meta(Meta),
     /// Attributes of as many names as had room.
-    Told(Vec<Result<Told, i32>>),
-    Room(Room),
-    Place(u32, Result<Told, i32>),
+    Told(Vec<Result<NameMeta, i32>>),
+    Room(DiskSpace),
+    Place(u32, Result<NameMeta, i32>),
     /// The directory if it was requested; the entry in the way. The new file is sent along if it
     /// could be made.
     Begun(u32, Option<Meta>),
@@ -72,10 +75,10 @@ pub(super) enum Reply {
     Failed(i32),
 }
 
-impl Request {
+impl OpenerRequest {
     /// An error if a name is longer than the kernel takes.
     pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
-        let mut to = Writer::default();
+        let mut to = MessageWriter::default();
         match self {
             Self::File { path, how, mode } => to.tag(0).path(path).u8(*how as u8).u32(*mode),
             Self::Folder { path } => to.tag(1).path(path),
@@ -163,7 +166,7 @@ impl Request {
     /// `None`: it is no request.
     #[rustfmt::skip]
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
+        let mut from = MessageReader(bytes);
         let request = match from.u8()? {
             0 => Self::File { path: from.path()?, how: from.how()?, mode: from.u32()? },
             1 => Self::Folder { path: from.path()? },
@@ -210,9 +213,9 @@ impl Request {
     }
 }
 
-impl Reply {
+impl OpenerReply {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
+        let mut to = MessageWriter::default();
         match self {
             Self::Hello { process } => to.tag(0).u32(*process),
             Self::Refused(why) => to.tag(1).bytes(why.as_bytes(), REASON_MAX),
@@ -246,7 +249,7 @@ impl Reply {
 
     /// `None`: it is no reply.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
+        let mut from = MessageReader(bytes);
         let reply = match from.u8()? {
             0 => Self::Hello {
                 process: from.u32()?,
@@ -260,7 +263,7 @@ impl Reply {
                 let count = from.u32()?;
                 Self::Told((0..count).map(|_| from.told()).collect::<Option<_>>()?)
             }
-            7 => Self::Room(Room {
+            7 => Self::Room(DiskSpace {
                 total_bytes: from.u64()?,
                 free_bytes: from.u64()?,
             }),
@@ -295,12 +298,12 @@ pub(super) fn fitting(names: &[OsString]) -> Vec<OsString> {
 }
 
 #[derive(Default)]
-struct Writer {
+struct MessageWriter {
     bytes: Vec<u8>,
     too_long: bool,
 }
 
-impl Writer {
+impl MessageWriter {
     fn tag(&mut self, tag: u8) -> &mut Self {
         self.u8(tag)
     }
@@ -372,8 +375,8 @@ impl Writer {
             .time(atime.unwrap_or_default())
     }
 
-    fn fresh(&mut self, fresh: &Fresh) -> &mut Self {
-        let Fresh {
+    fn fresh(&mut self, fresh: &NewFileRequest) -> &mut Self {
+        let NewFileRequest {
             name,
             over,
             passing,
@@ -389,11 +392,11 @@ impl Writer {
         self.u64(meta.device).u64(meta.inode).u64(meta.links)
     }
 
-    fn told(&mut self, told: &Result<Told, i32>) -> &mut Self {
+    fn told(&mut self, told: &Result<NameMeta, i32>) -> &mut Self {
         match told {
             Err(errno) => self.u8(0).u32(*errno as u32),
-            Ok(Told { meta, target: None }) => self.u8(1).meta(meta),
-            Ok(Told {
+            Ok(NameMeta { meta, target: None }) => self.u8(1).meta(meta),
+            Ok(NameMeta {
                 meta,
                 target: Some(target),
             }) => self.u8(2).meta(meta).path(target),
@@ -401,9 +404,9 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct MessageReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -447,14 +450,16 @@ impl<'a> Reader<'a> {
         (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
     }
 
-    fn how(&mut self) -> Option<Open> {
+    fn how(&mut self) -> Option<OpenMode> {
         one_of(&HOWS, self.u8()?, |how| *how as u8)
     }
 
-    fn over(&mut self) -> Option<Over> {
-        one_of(&[Over::Anything, Over::Nothing], self.u8()?, |over| {
-            *over as u8
-        })
+    fn over(&mut self) -> Option<Overwrite> {
+        one_of(
+            &[Overwrite::Anything, Overwrite::Nothing],
+            self.u8()?,
+            |over| *over as u8,
+        )
     }
 
     fn attributes(&mut self) -> Option<Attributes> {
@@ -471,8 +476,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn fresh(&mut self) -> Option<Fresh> {
-        Some(Fresh {
+    fn fresh(&mut self) -> Option<NewFileRequest> {
+        Some(NewFileRequest {
             name: self.name()?,
             over: self.over()?,
             passing: self.name()?,
@@ -495,7 +500,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn told(&mut self) -> Option<Result<Told, i32>> {
+    fn told(&mut self) -> Option<Result<NameMeta, i32>> {
         let kind = self.u8()?;
         if kind == 0 {
             return Some(Err(self.u32()? as i32));
@@ -506,7 +511,7 @@ impl<'a> Reader<'a> {
             2 => Some(self.path()?),
             _ => return None,
         };
-        Some(Ok(Told { meta, target }))
+        Some(Ok(NameMeta { meta, target }))
     }
 }
 
@@ -514,24 +519,24 @@ fn one_of<T: Copy>(all: &[T], number: u8, number_of: impl Fn(&T) -> u8) -> Optio
     all.iter().find(|one| number_of(one) == number).copied()
 }
 
-const HOWS: [Open; 7] = [
-    Open::Read,
-    Open::Change,
-    Open::ChangeUnread,
-    Open::Create,
-    Open::CreateNew,
-    Open::Append,
-    Open::Name,
+const HOWS: [OpenMode; 7] = [
+    OpenMode::Read,
+    OpenMode::Change,
+    OpenMode::ChangeUnread,
+    OpenMode::Create,
+    OpenMode::CreateNew,
+    OpenMode::Append,
+    OpenMode::Name,
 ];
 
-const KINDS: [Kind; 7] = [
-    Kind::File,
-    Kind::Directory,
-    Kind::Link,
-    Kind::Pipe,
-    Kind::Socket,
-    Kind::Device,
-    Kind::Unknown,
+const KINDS: [FileKind; 7] = [
+    FileKind::File,
+    FileKind::Directory,
+    FileKind::Link,
+    FileKind::Pipe,
+    FileKind::Socket,
+    FileKind::Device,
+    FileKind::Unknown,
 ];
 
 /// The longest message.
@@ -550,7 +555,7 @@ mod tests {
 
     fn meta() -> Meta {
         Meta {
-            kind: Kind::Link,
+            kind: FileKind::Link,
             size: 1 << 40,
             mode: 0o7777,
             uid: 1000,
@@ -564,62 +569,62 @@ mod tests {
     }
 
     #[rustfmt::skip]
-    fn requests() -> Vec<Request> {
+    fn requests() -> Vec<OpenerRequest> {
         let (path, name) = (PathBuf::from("a/b"), OsString::from_vec(vec![0xff, b'\n']));
         let attributes = Attributes { owner: Some((7, 8)), group: Some(9), mode: None, mtime: Some(Duration::new(5, 6)), atime: Some(Duration::new(7, 8)) };
-        let fresh = Fresh { name: "n".into(), over: Over::Anything, passing: "p".into(), mode: 0o644 };
+        let fresh = NewFileRequest { name: "n".into(), over: Overwrite::Anything, passing: "p".into(), mode: 0o644 };
         vec![
-            Request::File { path: path.clone(), how: Open::Append, mode: 0o600 },
-            Request::Folder { path: "".into() },
-            Request::Meta { path: path.clone() },
-            Request::Dress { path: path.clone(), attributes },
-            Request::Open { folder: 1, name: name.clone(), how: Open::Name, mode: 0 },
-            Request::Tell { folder: 2, names: vec![name.clone(), "x".into()] },
-            Request::Rename { folder: 1, name: name.clone(), to: 2, new: "y".into(), over: Over::Nothing },
-            Request::RemoveFile { folder: 1, name: name.clone() },
-            Request::RemoveFolder { folder: 1, name: name.clone() },
-            Request::MakeFolder { folder: 1, name: name.clone() },
-            Request::MakeLink { folder: 1, name: name.clone(), target: "../t".into() },
-            Request::DressIn { folder: 1, name, device: 2, inode: 3, attributes: Attributes { mode: Some(0), ..attributes } },
-            Request::Room { folder: u32::MAX },
-            Request::Place { folder: path.clone(), name: "x".into() },
-            Request::Begin { folder: path, fresh: fresh.clone() },
-            Request::BeginIn { folder: 3, fresh },
-            Request::Publish { folder: 3, fresh: "p".into(), device: 1, inode: 2, attributes, name: "n".into(), over: Over::Nothing },
-            Request::Xattrs { path: "a".into() },
-            Request::Xattr { path: "a".into(), name: "user.x".into() },
-            Request::SetXattr { path: "a".into(), name: "user.x".into(), value: None },
-            Request::SetXattr { path: "a".into(), name: "user.x".into(), value: Some(vec![]) },
-            Request::SetXattr { path: "a".into(), name: "user.x".into(), value: Some(vec![0xff; 300]) },
-            Request::Release { folder: 0 },
+            OpenerRequest::File { path: path.clone(), how: OpenMode::Append, mode: 0o600 },
+            OpenerRequest::Folder { path: "".into() },
+            OpenerRequest::Meta { path: path.clone() },
+            OpenerRequest::Dress { path: path.clone(), attributes },
+            OpenerRequest::Open { folder: 1, name: name.clone(), how: OpenMode::Name, mode: 0 },
+            OpenerRequest::Tell { folder: 2, names: vec![name.clone(), "x".into()] },
+            OpenerRequest::Rename { folder: 1, name: name.clone(), to: 2, new: "y".into(), over: Overwrite::Nothing },
+            OpenerRequest::RemoveFile { folder: 1, name: name.clone() },
+            OpenerRequest::RemoveFolder { folder: 1, name: name.clone() },
+            OpenerRequest::MakeFolder { folder: 1, name: name.clone() },
+            OpenerRequest::MakeLink { folder: 1, name: name.clone(), target: "../t".into() },
+            OpenerRequest::DressIn { folder: 1, name, device: 2, inode: 3, attributes: Attributes { mode: Some(0), ..attributes } },
+            OpenerRequest::Room { folder: u32::MAX },
+            OpenerRequest::Place { folder: path.clone(), name: "x".into() },
+            OpenerRequest::Begin { folder: path, fresh: fresh.clone() },
+            OpenerRequest::BeginIn { folder: 3, fresh },
+            OpenerRequest::Publish { folder: 3, fresh: "p".into(), device: 1, inode: 2, attributes, name: "n".into(), over: Overwrite::Nothing },
+            OpenerRequest::Xattrs { path: "a".into() },
+            OpenerRequest::Xattr { path: "a".into(), name: "user.x".into() },
+            OpenerRequest::SetXattr { path: "a".into(), name: "user.x".into(), value: None },
+            OpenerRequest::SetXattr { path: "a".into(), name: "user.x".into(), value: Some(vec![]) },
+            OpenerRequest::SetXattr { path: "a".into(), name: "user.x".into(), value: Some(vec![0xff; 300]) },
+            OpenerRequest::Release { folder: 0 },
         ]
     }
 
-    fn replies() -> Vec<Reply> {
+    fn replies() -> Vec<OpenerReply> {
         let told = |target: Option<PathBuf>| {
-            Ok(Told {
+            Ok(NameMeta {
                 meta: meta(),
                 target,
             })
         };
         vec![
-            Reply::Hello { process: 9 },
-            Reply::Refused("no".into()),
-            Reply::Done,
-            Reply::Passed,
-            Reply::Folder(4),
-            Reply::Meta(meta()),
-            Reply::Told(vec![told(None), Err(2), told(Some("t".into()))]),
-            Reply::Room(Room {
+            OpenerReply::Hello { process: 9 },
+            OpenerReply::Refused("no".into()),
+            OpenerReply::Done,
+            OpenerReply::Passed,
+            OpenerReply::Folder(4),
+            OpenerReply::Meta(meta()),
+            OpenerReply::Told(vec![told(None), Err(2), told(Some("t".into()))]),
+            OpenerReply::Room(DiskSpace {
                 total_bytes: 2,
                 free_bytes: 1,
             }),
-            Reply::Failed(13),
-            Reply::Place(3, told(None)),
-            Reply::Place(3, Err(2)),
-            Reply::Begun(3, None),
-            Reply::Begun(3, Some(meta())),
-            Reply::Bytes(b"user.a\0".to_vec()),
+            OpenerReply::Failed(13),
+            OpenerReply::Place(3, told(None)),
+            OpenerReply::Place(3, Err(2)),
+            OpenerReply::Begun(3, None),
+            OpenerReply::Begun(3, Some(meta())),
+            OpenerReply::Bytes(b"user.a\0".to_vec()),
         ]
     }
 
@@ -627,10 +632,10 @@ mod tests {
     fn messages_come_back_as_they_were() {
         for request in requests() {
             let bytes = request.encode().unwrap();
-            assert_eq!(Request::decode(&bytes), Some(request));
+            assert_eq!(OpenerRequest::decode(&bytes), Some(request));
         }
         for reply in replies() {
-            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+            assert_eq!(OpenerReply::decode(&reply.encode()), Some(reply));
         }
     }
 
@@ -638,11 +643,11 @@ mod tests {
     fn cut_or_long_bytes_are_no_message() {
         let requests = requests().into_iter().map(|r| r.encode().unwrap());
         for bytes in requests {
-            (0..bytes.len()).for_each(|cut| assert_eq!(Request::decode(&bytes[..cut]), None));
-            assert_eq!(Request::decode(&[&bytes[..], b"x"].concat()), None);
+            (0..bytes.len()).for_each(|cut| assert_eq!(OpenerRequest::decode(&bytes[..cut]), None));
+            assert_eq!(OpenerRequest::decode(&[&bytes[..], b"x"].concat()), None);
         }
-        for bytes in replies().iter().map(Reply::encode) {
-            (0..bytes.len()).for_each(|cut| assert_eq!(Reply::decode(&bytes[..cut]), None));
+        for bytes in replies().iter().map(OpenerReply::encode) {
+            (0..bytes.len()).for_each(|cut| assert_eq!(OpenerReply::decode(&bytes[..cut]), None));
         }
     }
 
@@ -658,27 +663,27 @@ mod tests {
                     state as u8 % 16
                 })
                 .collect();
-            let _ = (Request::decode(&bytes), Reply::decode(&bytes));
+            let _ = (OpenerRequest::decode(&bytes), OpenerReply::decode(&bytes));
         }
     }
 
     #[test]
     fn invalid_names_are_refused() {
         let path = PathBuf::from("x".repeat(PATH_MAX + 1));
-        let error = Request::Meta { path }.encode().unwrap_err();
+        let error = OpenerRequest::Meta { path }.encode().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidFilename);
     }
 
     #[test]
     fn what_is_told_never_outgrows_a_message() {
         let target = Some(PathBuf::from("x".repeat(PATH_MAX)));
-        let told = Ok(Told {
+        let told = Ok(NameMeta {
             meta: meta(),
             target,
         });
-        let bytes = Reply::Told(vec![told; NAMES_MAX]).encode();
+        let bytes = OpenerReply::Told(vec![told; NAMES_MAX]).encode();
         assert!(bytes.len() <= BYTES_MAX);
-        let Some(Reply::Told(told)) = Reply::decode(&bytes) else {
+        let Some(OpenerReply::Told(told)) = OpenerReply::decode(&bytes) else {
             panic!("it is a reply");
         };
         assert!((10..NAMES_MAX).contains(&told.len()));

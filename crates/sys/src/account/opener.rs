@@ -1,10 +1,13 @@
 //! Opener: the process that has the rights of one account, and its requests.
 
 use super::{
-    message::{BYTES_MAX, Reply, Request},
+    message::{BYTES_MAX, OpenerReply, OpenerRequest},
     passing,
 };
-use crate::{Attributes, Begun, Fresh, Open, Over, Told, beneath::Beneath, folder::Held, xattrs};
+use crate::{
+    Attributes, NameMeta, NewFile, NewFileRequest, OpenMode, Overwrite, beneath::Beneath,
+    folder::OpenDir, xattrs,
+};
 use rustix::io::Errno;
 use std::{
     collections::HashMap,
@@ -17,7 +20,7 @@ use std::{
 
 /// Answers until the other side closes. Returns when the process must end.
 pub(super) fn serve(line: &OwnedFd, root: Beneath) {
-    let mut opener = Opener {
+    let mut opener = OpenerProcess {
         root,
         folders: HashMap::new(),
         next: 0,
@@ -38,18 +41,18 @@ pub(super) fn serve(line: &OwnedFd, root: Beneath) {
             }
             Err(_) => return,
         };
-        let Some(request) = Request::decode(&buffer[..len]) else {
+        let Some(request) = OpenerRequest::decode(&buffer[..len]) else {
             return;
         };
-        if let Request::Release { folder } = request {
+        if let OpenerRequest::Release { folder } = request {
             opener.folders.remove(&folder);
             continue;
         }
         let (reply, passed) = match opener.answer(request) {
-            Ok(Given::File(file)) => (Reply::Passed, Some(file)),
-            Ok(Given::Word(reply)) => (reply, None),
-            Ok(Given::Begun(reply, file)) => (reply, Some(file)),
-            Err(error) => (Reply::Failed(number(&error)), None),
+            Ok(OpenerResult::File(file)) => (OpenerReply::Passed, Some(file)),
+            Ok(OpenerResult::Word(reply)) => (reply, None),
+            Ok(OpenerResult::Begun(reply, file)) => (reply, Some(file)),
+            Err(error) => (OpenerReply::Failed(number(&error)), None),
         };
         let passed = passed.as_ref().map(AsFd::as_fd);
         if passing::send(line, &reply.encode(), passed).is_err() {
@@ -58,22 +61,22 @@ pub(super) fn serve(line: &OwnedFd, root: Beneath) {
     }
 }
 
-struct Opener {
+struct OpenerProcess {
     root: Beneath,
-    folders: HashMap<u32, Held>,
+    folders: HashMap<u32, OpenDir>,
     next: u32,
     folders_max: usize,
 }
 
-enum Given {
+enum OpenerResult {
     File(File),
-    Word(Reply),
-    Begun(Reply, File),
+    Word(OpenerReply),
+    Begun(OpenerReply, File),
 }
 
-impl Given {
-    fn begun(folder: u32, begun: Begun) -> Self {
-        let reply = Reply::Begun(folder, begun.old);
+impl OpenerResult {
+    fn begun(folder: u32, begun: NewFile) -> Self {
+        let reply = OpenerReply::Begun(folder, begun.old);
         match begun.file {
             Some(file) => Self::Begun(reply, file),
             None => Self::Word(reply),
@@ -81,50 +84,54 @@ impl Given {
     }
 }
 
-impl Opener {
-    fn answer(&mut self, request: Request) -> io::Result<Given> {
+impl OpenerProcess {
+    fn answer(&mut self, request: OpenerRequest) -> io::Result<OpenerResult> {
         match request {
-            Request::File { path, how, mode } => self.root.file(&path, how, mode).map(Given::File),
-            Request::Folder { path } => Ok(Given::Word(Reply::Folder(self.hold(&path)?.0))),
-            Request::Meta { path } => word(self.root.meta(&path).map(Reply::Meta)),
-            Request::Dress { path, attributes } => {
-                done(attributes.put_on(&self.root.file(&path, Open::Name, 0)?))
+            OpenerRequest::File { path, how, mode } => {
+                self.root.file(&path, how, mode).map(OpenerResult::File)
             }
-            Request::Open {
+            OpenerRequest::Folder { path } => {
+                Ok(OpenerResult::Word(OpenerReply::Folder(self.hold(&path)?.0)))
+            }
+            OpenerRequest::Meta { path } => word(self.root.meta(&path).map(OpenerReply::Meta)),
+            OpenerRequest::Dress { path, attributes } => {
+                done(attributes.put_on(&self.root.file(&path, OpenMode::Name, 0)?))
+            }
+            OpenerRequest::Open {
                 folder,
                 name,
                 how,
                 mode,
             } => {
                 let file = self.folder(folder)?.open(plain(&name)?, how, mode)?;
-                Ok(Given::File(file))
+                Ok(OpenerResult::File(file))
             }
-            Request::Tell { folder, names } => {
+            OpenerRequest::Tell { folder, names } => {
                 let told = tell(self.folder(folder)?, &names);
-                Ok(Given::Word(Reply::Told(told)))
+                Ok(OpenerResult::Word(OpenerReply::Told(told)))
             }
-            Request::Rename {
+            OpenerRequest::Rename {
                 folder,
                 name,
                 to,
                 new,
                 over,
             } => self.rename((folder, &name), (to, &new), over),
-            Request::RemoveFile { folder, name } => {
+            OpenerRequest::RemoveFile { folder, name } => {
                 done(self.folder(folder)?.remove_file(plain(&name)?))
             }
-            Request::RemoveFolder { folder, name } => {
+            OpenerRequest::RemoveFolder { folder, name } => {
                 done(self.folder(folder)?.remove_folder(plain(&name)?))
             }
-            Request::MakeFolder { folder, name } => {
+            OpenerRequest::MakeFolder { folder, name } => {
                 done(self.folder(folder)?.make_folder(plain(&name)?))
             }
-            Request::MakeLink {
+            OpenerRequest::MakeLink {
                 folder,
                 name,
                 target,
             } => done(self.folder(folder)?.make_link(plain(&name)?, &target)),
-            Request::DressIn {
+            OpenerRequest::DressIn {
                 folder,
                 name,
                 device,
@@ -134,26 +141,28 @@ impl Opener {
                 let folder = self.folder(folder)?;
                 done(dress(folder, &name, (device, inode), &attributes))
             }
-            Request::Room { folder } => word(self.folder(folder)?.room().map(Reply::Room)),
-            Request::Place { folder, name } => {
+            OpenerRequest::Room { folder } => {
+                word(self.folder(folder)?.room().map(OpenerReply::Room))
+            }
+            OpenerRequest::Place { folder, name } => {
                 plain(&name)?;
                 let (id, held) = self.hold(&folder)?;
                 let told = held.told(&name).map_err(|e| number(&e));
-                Ok(Given::Word(Reply::Place(id, told)))
+                Ok(OpenerResult::Word(OpenerReply::Place(id, told)))
             }
-            Request::Begin { folder, fresh } => {
+            OpenerRequest::Begin { folder, fresh } => {
                 let (id, held) = self.hold(&folder)?;
                 let begun = begin(held, &fresh);
                 if begun.is_err() {
                     self.folders.remove(&id);
                 }
-                Ok(Given::begun(id, begun?))
+                Ok(OpenerResult::begun(id, begun?))
             }
-            Request::BeginIn { folder, fresh } => {
+            OpenerRequest::BeginIn { folder, fresh } => {
                 let begun = begin(self.folder(folder)?, &fresh)?;
-                Ok(Given::begun(folder, begun))
+                Ok(OpenerResult::begun(folder, begun))
             }
-            Request::Publish {
+            OpenerRequest::Publish {
                 folder,
                 fresh,
                 device,
@@ -168,23 +177,23 @@ impl Opener {
                 }
                 done(folder.rename(plain(&fresh)?, folder, plain(&name)?, over))
             }
-            Request::Xattrs { path } => {
-                let file = self.root.file(&path, Open::Name, 0)?;
-                word(xattrs::names(&file).map(Reply::Bytes))
+            OpenerRequest::Xattrs { path } => {
+                let file = self.root.file(&path, OpenMode::Name, 0)?;
+                word(xattrs::names(&file).map(OpenerReply::Bytes))
             }
-            Request::Xattr { path, name } => {
-                let file = self.root.file(&path, Open::Name, 0)?;
-                word(xattrs::value(&file, &name).map(Reply::Bytes))
+            OpenerRequest::Xattr { path, name } => {
+                let file = self.root.file(&path, OpenMode::Name, 0)?;
+                word(xattrs::value(&file, &name).map(OpenerReply::Bytes))
             }
-            Request::SetXattr { path, name, value } => {
-                let file = self.root.file(&path, Open::Name, 0)?;
+            OpenerRequest::SetXattr { path, name, value } => {
+                let file = self.root.file(&path, OpenMode::Name, 0)?;
                 done(xattrs::set(&file, &name, value.as_deref()))
             }
-            Request::Release { .. } => Err(Errno::INVAL.into()), // never answered
+            OpenerRequest::Release { .. } => Err(Errno::INVAL.into()), // never answered
         }
     }
 
-    fn hold(&mut self, path: &Path) -> io::Result<(u32, &Held)> {
+    fn hold(&mut self, path: &Path) -> io::Result<(u32, &OpenDir)> {
         if self.folders.len() >= self.folders_max {
             return Err(Errno::MFILE.into());
         }
@@ -197,7 +206,7 @@ impl Opener {
         Ok((id, self.folders.entry(id).or_insert(folder)))
     }
 
-    fn folder(&self, id: u32) -> io::Result<&Held> {
+    fn folder(&self, id: u32) -> io::Result<&OpenDir> {
         self.folders.get(&id).ok_or_else(|| Errno::BADF.into())
     }
 
@@ -205,8 +214,8 @@ impl Opener {
         &self,
         (folder, name): (u32, &OsStr),
         (to, new): (u32, &OsStr),
-        over: Over,
-    ) -> io::Result<Given> {
+        over: Overwrite,
+    ) -> io::Result<OpenerResult> {
         let (folder, to) = (self.folder(folder)?, self.folder(to)?);
         done(folder.rename(plain(name)?, to, plain(new)?, over))
     }
@@ -222,7 +231,7 @@ fn plain(name: &OsStr) -> io::Result<&OsStr> {
     }
 }
 
-fn tell(folder: &Held, names: &[OsString]) -> Vec<Result<Told, i32>> {
+fn tell(folder: &OpenDir, names: &[OsString]) -> Vec<Result<NameMeta, i32>> {
     let tell = |name: &OsString| folder.told(plain(name)?);
     names
         .iter()
@@ -230,15 +239,20 @@ fn tell(folder: &Held, names: &[OsString]) -> Vec<Result<Told, i32>> {
         .collect()
 }
 
-fn begin(folder: &Held, fresh: &Fresh) -> io::Result<Begun> {
+fn begin(folder: &OpenDir, fresh: &NewFileRequest) -> io::Result<NewFile> {
     plain(&fresh.name)?;
     plain(&fresh.passing)?;
     folder.begin(fresh)
 }
 
 /// Changes what still is the file that was meant.
-fn dress(folder: &Held, name: &OsStr, is: (u64, u64), attributes: &Attributes) -> io::Result<()> {
-    let file = folder.open(plain(name)?, Open::Name, 0)?;
+fn dress(
+    folder: &OpenDir,
+    name: &OsStr,
+    is: (u64, u64),
+    attributes: &Attributes,
+) -> io::Result<()> {
+    let file = folder.open(plain(name)?, OpenMode::Name, 0)?;
     let meta = crate::meta(&file)?;
     match (meta.device, meta.inode) == is {
         true => attributes.put_on(&file),
@@ -246,12 +260,12 @@ fn dress(folder: &Held, name: &OsStr, is: (u64, u64), attributes: &Attributes) -
     }
 }
 
-fn word(reply: io::Result<Reply>) -> io::Result<Given> {
-    reply.map(Given::Word)
+fn word(reply: io::Result<OpenerReply>) -> io::Result<OpenerResult> {
+    reply.map(OpenerResult::Word)
 }
 
-fn done(done: io::Result<()>) -> io::Result<Given> {
-    done.map(|()| Given::Word(Reply::Done))
+fn done(done: io::Result<()>) -> io::Result<OpenerResult> {
+    done.map(|()| OpenerResult::Word(OpenerReply::Done))
 }
 
 /// Few errors have no number; their kinds have one.

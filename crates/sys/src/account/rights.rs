@@ -18,7 +18,7 @@ use std::{
 /// An account: its number, and the groups it is in.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[allow(missing_docs)]
-pub struct User {
+pub struct UserAccount {
     pub name: String,
     pub uid: u32,
     pub gid: u32,
@@ -29,7 +29,7 @@ pub struct User {
     pub shell: Option<PathBuf>,
 }
 
-impl User {
+impl UserAccount {
     /// Finds an account of the machine. An account without a name may be given by its number. Its
     /// only group then has the same number.
     pub fn find(name: &str) -> io::Result<Self> {
@@ -92,7 +92,7 @@ impl User {
 /// Makes this process run as another account for good, without capabilities;
 /// root too is then an account as any other. Only root may, and only while
 /// there is a single thread, because rights belong to threads.
-pub fn drop_root(user: &User) -> io::Result<()> {
+pub fn drop_root(user: &UserAccount) -> io::Result<()> {
     alone()?;
     become_user(user)
 }
@@ -107,7 +107,7 @@ pub(super) fn alone() -> io::Result<()> {
     }
 }
 
-pub(super) fn become_user(user: &User) -> io::Result<()> {
+pub(super) fn become_user(user: &UserAccount) -> io::Result<()> {
     let groups: Vec<Gid> = user.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     for bit in 0..u64::BITS {
@@ -160,7 +160,7 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('-') && !name.contains(odd)
 }
 
-fn by_name(name: &str) -> io::Result<Option<User>> {
+fn by_name(name: &str) -> io::Result<Option<UserAccount>> {
     let name = CString::new(name)?;
     entry(
         |entry, buffer, found| {
@@ -180,7 +180,7 @@ fn by_name(name: &str) -> io::Result<Option<User>> {
     )
 }
 
-fn by_number(uid: u32) -> io::Result<Option<User>> {
+fn by_number(uid: u32) -> io::Result<Option<UserAccount>> {
     entry(
         |entry, buffer, found| {
             // SAFETY: as above.
@@ -236,13 +236,13 @@ fn entry<E, T>(
     }
 }
 
-fn user(entry: &libc::passwd) -> io::Result<User> {
+fn user(entry: &libc::passwd) -> io::Result<UserAccount> {
     // SAFETY: what an entry points to ends in NUL, if it is not null.
     let (name, home, shell) = unsafe {
         let name = CStr::from_ptr(entry.pw_name);
         (name, path(entry.pw_dir), path(entry.pw_shell))
     };
-    Ok(User {
+    Ok(UserAccount {
         name: name.to_string_lossy().into_owned(),
         uid: entry.pw_uid,
         gid: entry.pw_gid,
@@ -307,11 +307,11 @@ mod tests {
 
     #[test]
     fn accounts_are_found_by_name_and_number() {
-        let root = User::find("root").unwrap();
+        let root = UserAccount::find("root").unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));
         assert!(root.home.as_ref().is_some_and(|home| home.is_absolute()));
-        assert_eq!(User::of_number(0).unwrap(), root);
+        assert_eq!(UserAccount::of_number(0).unwrap(), root);
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn nameless_account_is_alone_in_group() {
-        let user = User::find("3999999999").unwrap();
+        let user = UserAccount::find("3999999999").unwrap();
         assert_eq!((user.uid, user.gid), (3_999_999_999, 3_999_999_999));
         assert_eq!(user.groups, [3_999_999_999]);
         assert_eq!((user.home, user.shell), (None, None));
@@ -341,7 +341,7 @@ mod tests {
             "root\n",
             "+1x",
         ] {
-            let error = User::find(name).unwrap_err();
+            let error = UserAccount::find(name).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "{name:?}");
         }
     }

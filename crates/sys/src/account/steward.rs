@@ -10,10 +10,10 @@
 
 use super::{
     Account,
-    errand::{self, Back, Errand},
-    message::Reply,
+    errand::{self, Errand, ErrandResult},
+    message::OpenerReply,
     opener, passing,
-    rights::{self, User},
+    rights::{self, UserAccount},
 };
 use crate::beneath::Beneath;
 use rustix::{
@@ -32,7 +32,7 @@ use std::{
 
 /// Accounts that openers may become, and their scope. Fixed once the steward runs.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct StewardRules {
     /// Directory beneath which openers look names up.
     pub export: PathBuf,
     /// No account, nor its group, below this number. Root never.
@@ -49,10 +49,10 @@ pub struct Rules {
 
 /// The way to the process that keeps root. Clones share it; it ends with the last.
 #[derive(Clone, Debug)]
-pub struct Steward(Arc<Inner>);
+pub struct Steward(Arc<StewardInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct StewardInner {
     line: Mutex<OwnedFd>,
     export: PathBuf,
     secrets: Vec<PathBuf>,
@@ -61,9 +61,9 @@ struct Inner {
 
 impl Steward {
     /// Forks it. Only root can, and only before there are threads.
-    pub fn start(rules: Rules) -> io::Result<Self> {
+    pub fn start(rules: StewardRules) -> io::Result<Self> {
         rights::alone()?;
-        let rules = Rules {
+        let rules = StewardRules {
             export: rules.export.canonicalize()?,
             ..rules
         };
@@ -72,7 +72,7 @@ impl Steward {
         let (export, secrets) = (rules.export.clone(), rules.secrets.clone());
         let plain = rules.plain;
         fork(|| run(&theirs, &rules))?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(StewardInner {
             line: Mutex::new(line),
             export,
             secrets,
@@ -104,7 +104,7 @@ impl Steward {
 
     /// Has the errand done by a process that becomes that account, with a word for it. Returns the
     /// result. Other requests are served meanwhile.
-    pub fn send(&self, name: &str, word: &str) -> io::Result<Back> {
+    pub fn send(&self, name: &str, word: &str) -> io::Result<ErrandResult> {
         if !rights::is_name(name) {
             return Err(no_account());
         }
@@ -141,7 +141,7 @@ impl Steward {
     }
 }
 
-fn run(line: &OwnedFd, rules: &Rules) {
+fn run(line: &OwnedFd, rules: &StewardRules) {
     // In a session of its own no terminal stops it before the node has ended.
     let begun = close_others(line)
         .and_then(|()| Ok(setsid().map(drop)?))
@@ -157,10 +157,10 @@ fn run(line: &OwnedFd, rules: &Rules) {
     while let Ok((len, None)) = passing::receive(line, &mut buffer) {
         forked.reap();
         let asked = std::str::from_utf8(&buffer[..len]).ok();
-        let made = match asked.and_then(Wish::read) {
-            Some(Wish::Secret(nth)) => open(nth, rules),
-            Some(Wish::Opener(name)) => forked.opener(name, rules),
-            Some(Wish::Errand { name, word }) => forked.errand(name, word, rules),
+        let made = match asked.and_then(StewardRequest::read) {
+            Some(StewardRequest::Secret(nth)) => open(nth, rules),
+            Some(StewardRequest::Opener(name)) => forked.opener(name, rules),
+            Some(StewardRequest::Errand { name, word }) => forked.errand(name, word, rules),
             None => Err(no_account()),
         };
         let said = match &made {
@@ -177,7 +177,7 @@ fn run(line: &OwnedFd, rules: &Rules) {
 }
 
 /// Request of the node.
-enum Wish<'a> {
+enum StewardRequest<'a> {
     /// The file of that number in the rules.
     Secret(&'a str),
     Opener(&'a str),
@@ -187,7 +187,7 @@ enum Wish<'a> {
     },
 }
 
-impl<'a> Wish<'a> {
+impl<'a> StewardRequest<'a> {
     fn read(asked: &'a str) -> Option<Self> {
         if let Some(nth) = asked.strip_prefix(SECRET) {
             return Some(Self::Secret(nth));
@@ -220,7 +220,7 @@ impl Forked {
         }
     }
 
-    fn opener(&mut self, name: &str, rules: &Rules) -> io::Result<OwnedFd> {
+    fn opener(&mut self, name: &str, rules: &StewardRules) -> io::Result<OwnedFd> {
         if self.openers >= OPENERS_MAX {
             return Err(io::Error::other("too many accounts at once"));
         }
@@ -230,7 +230,7 @@ impl Forked {
         Ok(theirs)
     }
 
-    fn errand(&mut self, name: &str, word: &str, rules: &Rules) -> io::Result<OwnedFd> {
+    fn errand(&mut self, name: &str, word: &str, rules: &StewardRules) -> io::Result<OwnedFd> {
         let errand = rules.errand.as_ref();
         let errand = errand.ok_or_else(|| io::Error::other("nothing is done for accounts"))?;
         if self.errands.len() >= ERRANDS_MAX {
@@ -252,7 +252,7 @@ impl Forked {
 }
 
 /// Opens the file of that number in the rules.
-fn open(nth: &str, rules: &Rules) -> io::Result<OwnedFd> {
+fn open(nth: &str, rules: &StewardRules) -> io::Result<OwnedFd> {
     let secret = nth
         .parse()
         .ok()
@@ -268,7 +268,7 @@ fn no_account() -> io::Error {
 }
 
 /// The life of an opener.
-fn work(line: &OwnedFd, name: &str, rules: &Rules) {
+fn work(line: &OwnedFd, name: &str, rules: &StewardRules) {
     let begun = set_name(c"godwit-opener")
         .map_err(io::Error::from)
         .and_then(|()| close_others(line))
@@ -286,10 +286,10 @@ fn work(line: &OwnedFd, name: &str, rules: &Rules) {
         })
     });
     let word = match &root {
-        Ok(_) => Reply::Hello {
+        Ok(_) => OpenerReply::Hello {
             process: getpid().as_raw_nonzero().get().unsigned_abs(),
         },
-        Err(error) => Reply::Refused(error.to_string()),
+        Err(error) => OpenerReply::Refused(error.to_string()),
     };
     if let (Ok(()), Ok(root)) = (passing::send(line, &word.encode(), None), root) {
         opener::serve(line, root);
@@ -297,8 +297,8 @@ fn work(line: &OwnedFd, name: &str, rules: &Rules) {
 }
 
 /// Looks the account up only here: lookups (in LDAP, say) never run in the steward.
-fn become_account(name: &str, rules: &Rules) -> io::Result<User> {
-    let user = User::find(name)?;
+fn become_account(name: &str, rules: &StewardRules) -> io::Result<UserAccount> {
+    let user = UserAccount::find(name)?;
     let least = rules.uid_min.max(1);
     if user.uid < least || user.gid < least || user.uid == u32::MAX {
         return Err(io::Error::other(format!(

@@ -1,7 +1,7 @@
 //! The functions of the machine's GSSAPI library that a context needs, loaded at first use: godwit
 //! is neither built nor linked with it (RFC 2744).
 
-use super::Refused;
+use super::KerberosRefusal;
 use std::{
     env,
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -11,18 +11,18 @@ use std::{
 };
 
 /// Type of a status, a time or a set of flags in the library.
-pub(super) type Number = u32;
+pub(super) type GssNumber = u32;
 /// A context, name or credential of the library's, of which only the address is known.
-pub(super) type Thing = *mut c_void;
+pub(super) type GssHandle = *mut c_void;
 
 /// Bytes of ours or of the library's.
 #[repr(C)]
-pub(super) struct Bytes {
+pub(super) struct GssBuffer {
     pub(super) length: usize,
     pub(super) at: *mut c_void,
 }
 
-impl Bytes {
+impl GssBuffer {
     pub(super) fn none() -> Self {
         let at = ptr::null_mut();
         Self { length: 0, at }
@@ -39,7 +39,7 @@ impl Bytes {
 /// The number by which a mechanism or a kind of name is known.
 #[repr(C)]
 pub(super) struct Oid {
-    length: Number,
+    length: GssNumber,
     elements: *const c_void,
 }
 
@@ -49,7 +49,7 @@ unsafe impl Sync for Oid {}
 impl Oid {
     const fn of(der: &'static [u8]) -> Self {
         Self {
-            length: der.len() as Number,
+            length: der.len() as GssNumber,
             elements: der.as_ptr().cast(),
         }
     }
@@ -63,15 +63,15 @@ pub(super) struct OidSet {
 
 /// Location of a credential: one key (`keytab`) and its value.
 #[repr(C)]
-pub(super) struct Place {
+pub(super) struct KeyValue {
     pub(super) key: *const c_char,
     pub(super) value: *const c_char,
 }
 
 #[repr(C)]
-pub(super) struct Places {
-    pub(super) count: Number,
-    pub(super) elements: *const Place,
+pub(super) struct KeyValues {
+    pub(super) count: GssNumber,
+    pub(super) elements: *const KeyValue,
 }
 
 /// Kerberos 5: 1.2.840.113554.1.2.2 (RFC 4121).
@@ -82,11 +82,11 @@ pub(super) static OF_HOST: Oid = Oid::of(b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x01\
 macro_rules! functions {
     ($($name:ident = $symbol:literal ( $($kind:ty),* );)*) => {
         /// Each function's first argument takes the mechanism's own status.
-        pub(super) struct Library {
-            $(pub(super) $name: unsafe extern "C" fn(*mut Number, $($kind),*) -> Number,)*
+        pub(super) struct GssLibrary {
+            $(pub(super) $name: unsafe extern "C" fn(*mut GssNumber, $($kind),*) -> GssNumber,)*
         }
 
-        impl Library {
+        impl GssLibrary {
             fn load(file: &CStr) -> Result<Self, String> {
                 // SAFETY: the name ends with a zero byte. The administrator who installed the
                 // library vouches for its initialisers, as for every linked library.
@@ -97,7 +97,7 @@ macro_rules! functions {
                 Ok(Self {
                     // SAFETY: these are the types of RFC 2744 and of MIT's gssapi_ext.h and gssapi_krb5.h, which
                     // Heimdal shares, and the library is never unloaded.
-                    $($name: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Number, $($kind),*) -> Number>(symbol(library, $symbol)?) },)*
+                    $($name: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut GssNumber, $($kind),*) -> GssNumber>(symbol(library, $symbol)?) },)*
                 })
             }
         }
@@ -105,36 +105,36 @@ macro_rules! functions {
 }
 
 functions! {
-    import_name = c"gss_import_name" (*const Bytes, *const Oid, *mut Thing);
-    display_name = c"gss_display_name" (Thing, *mut Bytes, *mut *const Oid);
+    import_name = c"gss_import_name" (*const GssBuffer, *const Oid, *mut GssHandle);
+    display_name = c"gss_display_name" (GssHandle, *mut GssBuffer, *mut *const Oid);
     acquire_cred_from = c"gss_acquire_cred_from" (
-        Thing, Number, *const OidSet, c_int, *const Places, *mut Thing, *mut *mut OidSet, *mut Number
+        GssHandle, GssNumber, *const OidSet, c_int, *const KeyValues, *mut GssHandle, *mut *mut OidSet, *mut GssNumber
     );
     accept_sec_context = c"gss_accept_sec_context" (
-        *mut Thing, Thing, *const Bytes, *const c_void, *mut Thing, *mut *const Oid, *mut Bytes,
-        *mut Number, *mut Number, *mut Thing
+        *mut GssHandle, GssHandle, *const GssBuffer, *const c_void, *mut GssHandle, *mut *const Oid, *mut GssBuffer,
+        *mut GssNumber, *mut GssNumber, *mut GssHandle
     );
     init_sec_context = c"gss_init_sec_context" (
-        Thing, *mut Thing, Thing, *const Oid, Number, Number, *const c_void, *const Bytes,
-        *mut *const Oid, *mut Bytes, *mut Number, *mut Number
+        GssHandle, *mut GssHandle, GssHandle, *const Oid, GssNumber, GssNumber, *const c_void, *const GssBuffer,
+        *mut *const Oid, *mut GssBuffer, *mut GssNumber, *mut GssNumber
     );
     inquire_context = c"gss_inquire_context" (
-        Thing, *mut Thing, *mut Thing, *mut Number, *mut *const Oid, *mut Number, *mut c_int, *mut c_int
+        GssHandle, *mut GssHandle, *mut GssHandle, *mut GssNumber, *mut *const Oid, *mut GssNumber, *mut c_int, *mut c_int
     );
-    wrap = c"gss_wrap" (Thing, c_int, Number, *const Bytes, *mut c_int, *mut Bytes);
-    unwrap = c"gss_unwrap" (Thing, *const Bytes, *mut Bytes, *mut c_int, *mut Number);
-    wrap_size_limit = c"gss_wrap_size_limit" (Thing, c_int, Number, Number, *mut Number);
-    display_status = c"gss_display_status" (Number, c_int, *const Oid, *mut Number, *mut Bytes);
-    release_buffer = c"gss_release_buffer" (*mut Bytes);
-    release_name = c"gss_release_name" (*mut Thing);
-    release_cred = c"gss_release_cred" (*mut Thing);
+    wrap = c"gss_wrap" (GssHandle, c_int, GssNumber, *const GssBuffer, *mut c_int, *mut GssBuffer);
+    unwrap = c"gss_unwrap" (GssHandle, *const GssBuffer, *mut GssBuffer, *mut c_int, *mut GssNumber);
+    wrap_size_limit = c"gss_wrap_size_limit" (GssHandle, c_int, GssNumber, GssNumber, *mut GssNumber);
+    display_status = c"gss_display_status" (GssNumber, c_int, *const Oid, *mut GssNumber, *mut GssBuffer);
+    release_buffer = c"gss_release_buffer" (*mut GssBuffer);
+    release_name = c"gss_release_name" (*mut GssHandle);
+    release_cred = c"gss_release_cred" (*mut GssHandle);
     ccache_name = c"gss_krb5_ccache_name" (*const c_char, *mut *const c_char);
-    delete_sec_context = c"gss_delete_sec_context" (*mut Thing, *mut Bytes);
+    delete_sec_context = c"gss_delete_sec_context" (*mut GssHandle, *mut GssBuffer);
 }
 
 /// Returns the library, loaded at the first call; a failure then is returned by all later calls.
-pub(super) fn library() -> Result<&'static Library, Refused> {
-    static LOADED: OnceLock<Result<Library, Refused>> = OnceLock::new();
+pub(super) fn library() -> Result<&'static GssLibrary, KerberosRefusal> {
+    static LOADED: OnceLock<Result<GssLibrary, KerberosRefusal>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
         let named = env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty());
         load(named.map_or_else(|| USUAL.to_owned(), lossless))
@@ -142,8 +142,8 @@ pub(super) fn library() -> Result<&'static Library, Refused> {
     loaded.as_ref().map_err(Clone::clone)
 }
 
-fn load(file: CString) -> Result<Library, Refused> {
-    Library::load(&file).map_err(|said| Refused::Missing {
+fn load(file: CString) -> Result<GssLibrary, KerberosRefusal> {
+    GssLibrary::load(&file).map_err(|said| KerberosRefusal::Missing {
         library: file.to_string_lossy().into_owned(),
         said,
     })
@@ -189,7 +189,7 @@ mod tests {
             (c"libm.so.6", "it has no gss_"),
         ] {
             match load(file.to_owned()) {
-                Err(Refused::Missing { library, said }) => {
+                Err(KerberosRefusal::Missing { library, said }) => {
                     assert_eq!(library, file.to_str().unwrap());
                     assert!(said.contains(why), "{said}");
                 }

@@ -6,7 +6,7 @@ use openssl::ssl::{ErrorCode, ShutdownResult};
 
 /// Result of looking for plain bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Opened {
+pub enum Unsealed {
     /// This many bytes, at least one.
     Bytes(usize),
     /// None until more bytes arrive.
@@ -33,13 +33,13 @@ impl Channel {
     }
 
     /// Looks for plain bytes in the bytes that arrived.
-    pub fn open(&mut self, clear: &mut [u8]) -> Result<Opened> {
+    pub fn open(&mut self, clear: &mut [u8]) -> Result<Unsealed> {
         self.must_stand()?;
         forget_old_errors();
         match self.tls.ssl_read(clear) {
-            Ok(count) => Ok(Opened::Bytes(count)),
-            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Opened::Nothing),
-            Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(Opened::End),
+            Ok(count) => Ok(Unsealed::Bytes(count)),
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Unsealed::Nothing),
+            Err(error) if error.code() == ErrorCode::ZERO_RETURN => Ok(Unsealed::End),
             Err(error) => Err(refusal(&error)),
         }
     }
@@ -77,14 +77,14 @@ mod tests {
     };
     use std::time::Duration;
 
-    struct World {
+    struct TestLab {
         _dir: tempfile::TempDir,
         authorities: Authorities,
         alice: Credential,
         bob: Credential,
     }
 
-    fn world() -> World {
+    fn world() -> TestLab {
         let dir = tempfile::tempdir().unwrap();
         let day = Duration::from_secs(86_400);
         let ca = Ca::init(dir.path(), "/O=Lab/CN=Lab CA", day, KeyKind::Elliptic).unwrap();
@@ -99,7 +99,7 @@ mod tests {
             })
             .unwrap()
         };
-        World {
+        TestLab {
             authorities: Authorities::in_dir(&ca.certificates()).unwrap(),
             alice: issue("alice"),
             bob: issue("bob"),
@@ -134,7 +134,7 @@ mod tests {
         Ok(())
     }
 
-    fn bare(world: &World) -> (Channel, Channel) {
+    fn bare(world: &TestLab) -> (Channel, Channel) {
         let (us, them) = (&world.alice, &world.authorities);
         let (mut client, first) = Channel::initiate_tls(us, them, Expect::Myself).unwrap();
         let mut server = Channel::accept_tls(us, them).unwrap().only(Expect::Myself);
@@ -155,9 +155,9 @@ mod tests {
             server.take_in(piece).unwrap();
             loop {
                 match server.open(&mut buffer).unwrap() {
-                    Opened::Bytes(count) => found.extend(&buffer[..count]),
-                    Opened::Nothing => break,
-                    Opened::End => {
+                    Unsealed::Bytes(count) => found.extend(&buffer[..count]),
+                    Unsealed::Nothing => break,
+                    Unsealed::End => {
                         ended = true;
                         break;
                     }
@@ -214,8 +214,8 @@ mod tests {
         client.seal(b"all of it", &mut sealed).unwrap();
         server.take_in(&sealed).unwrap();
         let mut buffer = [0; 100];
-        assert_eq!(server.open(&mut buffer).unwrap(), Opened::Bytes(9));
-        assert_eq!(server.open(&mut buffer).unwrap(), Opened::Nothing);
+        assert_eq!(server.open(&mut buffer).unwrap(), Unsealed::Bytes(9));
+        assert_eq!(server.open(&mut buffer).unwrap(), Unsealed::Nothing);
     }
 
     #[test]

@@ -324,9 +324,9 @@ fn proxy_with_zero_depth_delegates_nothing() {
 }
 
 /// Returns a proxy that `Credential::sign` would not make: below `issuer`, by the key of `signer`.
-fn unasked(kind: Kind, issuer: &Credential, signer: &Credential) -> Credential {
+fn unasked(kind: ProxyKind, issuer: &Credential, signer: &Credential) -> Credential {
     let key = keys::elliptic().unwrap();
-    let wanted = proxy::Wanted {
+    let wanted = proxy::ProxyRequest {
         kind,
         not_before: SystemTime::now() - DAY,
         not_after: SystemTime::now() + DAY,
@@ -340,14 +340,14 @@ fn unasked(kind: Kind, issuer: &Credential, signer: &Credential) -> Credential {
 #[test]
 fn a_path_length_is_obeyed_whoever_signs() {
     let last = last_proxy();
-    let bad = unasked(Kind::Full, &last, &last);
+    let bad = unasked(ProxyKind::Full, &last, &last);
     let refusal = WORLD.refusal(&bad);
     assert!(refusal.contains("path length"), "{refusal}");
 }
 
 #[test]
 fn proxy_of_unknown_kind_is_refused() {
-    let bad = unasked(Kind::Independent, &WORLD.alice, &WORLD.alice);
+    let bad = unasked(ProxyKind::Independent, &WORLD.alice, &WORLD.alice);
     assert!(WORLD.refusal(&bad).contains("independent"));
 }
 
@@ -385,7 +385,7 @@ fn certificate_signed_by_person_is_refused() {
 fn proxy_with_foreign_subject_is_refused() {
     let bob = WORLD.ca.issue(&quick(Issue::user("bob"))).unwrap();
     // Names bob as its issuer, but alice signed it.
-    let bad = unasked(Kind::Full, &bob, &WORLD.alice);
+    let bad = unasked(ProxyKind::Full, &bob, &WORLD.alice);
     let refusal = WORLD.refusal(&bad);
     assert!(refusal.contains("signature"), "{refusal}");
 }
@@ -734,7 +734,7 @@ fn until_the_proxy() -> (Channel, Channel, Vec<u8>) {
     let mut server = WORLD.accept();
     loop {
         let reply = server.step(&token).unwrap().token.unwrap();
-        if matches!(server.phase, Phase::Proxy(_)) {
+        if matches!(server.phase, ChannelPhase::Proxy(_)) {
             return (client, server, reply);
         }
         token = client.step(&reply).unwrap().token.unwrap();
@@ -764,7 +764,7 @@ fn unrequested_certificate_is_no_delegation() {
 fn until_the_request() -> (Channel, Channel) {
     let (mut client, mut token) = WORLD.initiate(&WORLD.alice, Expect::Anyone, Delegate::Limited);
     let mut server = WORLD.accept();
-    while !matches!(client.phase, Phase::Request) {
+    while !matches!(client.phase, ChannelPhase::Request) {
         let reply = server.step(&token).unwrap().token.unwrap();
         token = client.step(&reply).unwrap().token.unwrap();
     }

@@ -104,7 +104,7 @@ fn hostile_tokens_admit_no_stranger() {
 #[test]
 fn known_peer_gains_nothing_by_hostile_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    let pair = Pair::in_dir(dir.path()).unwrap();
+    let pair = FeedPair::in_dir(dir.path()).unwrap();
     assert!(pair.delegation(&[0, b'D']) && pair.delegation(&[200, 1]));
     assert!(!pair.delegation(&[0, b'D', 0, 99, 0, 1]) && !pair.delegation(&[200, 2]));
     pair.tokens(&[7]);

@@ -1,17 +1,17 @@
 //! Data connections in blocks that the control channel's context wraps. Each block has its length
 //! in four bytes before it; an empty block is the end (RFC 2228, 3).
 
-use super::{Shared, frames::Frames, held, refusal, seen::number_of};
-use crate::{Error, Opened, Result};
+use super::{SharedContext, frames::Frames, held, refusal, seen::number_of};
+use crate::{Error, Result, Unsealed};
 use godwit_sys::{Unwrapped, Wrapping};
 use std::fmt;
 
 /// Wrapper of data connections: the context of their control connection.
 #[derive(Clone)]
-pub struct Blockwise(Shared);
+pub struct Blockwise(SharedContext);
 
 impl Blockwise {
-    pub(super) fn new(context: Shared) -> Self {
+    pub(super) fn new(context: SharedContext) -> Self {
         Self(context)
     }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Blockwise {
 
 /// Wraps and unwraps the bytes of one data connection.
 pub struct Blocks {
-    context: Shared,
+    context: SharedContext,
     how: Wrapping,
     /// How many plain bytes we put into one.
     room: usize,
@@ -43,7 +43,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    fn new(context: Shared, how: Wrapping, bytes_max: u32) -> Result<Self> {
+    fn new(context: SharedContext, how: Wrapping, bytes_max: u32) -> Result<Self> {
         let room = held(&context)
             .context
             .room(bytes_max, how)
@@ -96,20 +96,20 @@ impl Blocks {
     }
 
     /// Looks for plain bytes in the bytes that arrived.
-    pub fn open(&mut self, into: &mut [u8]) -> Result<Opened> {
+    pub fn open(&mut self, into: &mut [u8]) -> Result<Unsealed> {
         while self.taken == self.clear.len() {
             if self.is_over {
-                return Ok(Opened::End);
+                return Ok(Unsealed::End);
             }
             if !self.unwrap_next()? {
-                return Ok(Opened::Nothing);
+                return Ok(Unsealed::Nothing);
             }
         }
         let left = &self.clear[self.taken..];
         let count = left.len().min(into.len());
         into[..count].copy_from_slice(&left[..count]);
         self.taken += count;
-        Ok(Opened::Bytes(count))
+        Ok(Unsealed::Bytes(count))
     }
 
     /// Tells whether `open` would find something without anything more coming.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 /// Numbers of the tokens that arrived, as ranges: first to end.
 #[derive(Debug, Default)]
-pub(super) struct Seen(BTreeMap<u64, u64>);
+pub(super) struct SeenTokens(BTreeMap<u64, u64>);
 
-impl Seen {
+impl SeenTokens {
     /// Notes a number; returns false if it was there, or if too many are missing to remember all.
     pub(super) fn note(&mut self, number: u64) -> bool {
         let Some(behind) = number.checked_add(1) else {
@@ -52,7 +52,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_number_counts_once_in_any_order(numbers in proptest::collection::vec(0u64..40, 0..80)) {
-            let (mut seen, mut model) = (Seen::default(), BTreeSet::new());
+            let (mut seen, mut model) = (SeenTokens::default(), BTreeSet::new());
             for number in numbers {
                 prop_assert_eq!(seen.note(number), model.insert(number));
             }
@@ -61,12 +61,12 @@ mod tests {
 
     #[test]
     fn missing_numbers_are_kept_within_bound() {
-        let mut seen = Seen::default();
+        let mut seen = SeenTokens::default();
         for hole in 0..RANGES_MAX as u64 {
             assert!(seen.note(2 * hole));
         }
         assert!(!seen.note(u64::MAX - 1) && !seen.note(u64::MAX));
-        let mut in_order = Seen::default();
+        let mut in_order = SeenTokens::default();
         assert!((0..200_000).all(|number| in_order.note(number)) && in_order.0.len() == 1);
     }
 

@@ -1,6 +1,6 @@
 //! Files of a home: each whole or not there, read and written by their owner alone.
 
-use super::{Home, Peer, read_peer};
+use super::{Peer, PeersDir, read_peer};
 use crate::{Error, Result};
 use godwit_sys::crash;
 use std::{
@@ -19,7 +19,7 @@ pub(super) enum Replace {
     Whole,
 }
 
-impl Home {
+impl PeersDir {
     /// Locks the home against changes by other processes until the lock is dropped.
     pub(super) fn lock(&self) -> Result<File> {
         let path = self.0.join(LOCK);

@@ -1,6 +1,6 @@
 //! Peers that another node names: the node of a catalog introduces the nodes of its farm to each other.
 
-use super::{Home, Peer, is_same_name, removed};
+use super::{Peer, PeersDir, is_same_name, removed};
 use crate::{Error, Result};
 
 /// A change by the word of another node.
@@ -14,7 +14,7 @@ pub enum Introduced {
     Refused(Error),
 }
 
-impl Home {
+impl PeersDir {
     /// Makes `named` all the peers that are known by the word of the node `by`. A peer that the user added stays as it is.
     pub fn introduce(&self, by: &str, named: &[Peer]) -> Result<Vec<Introduced>> {
         let (_lock, mut changes) = (self.lock()?, Vec::new());
@@ -79,7 +79,7 @@ mod tests {
         Peer::new(name, key, &[format!("{name}:13560")])
     }
 
-    fn names(home: &Home) -> Vec<(String, Option<String>)> {
+    fn names(home: &PeersDir) -> Vec<(String, Option<String>)> {
         let peers = home.peers().unwrap().into_iter();
         peers.map(|peer| (peer.name, peer.by)).collect()
     }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn named_peers_go_others_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(&dir.path().join("home"));
+        let home = PeersDir::at(&dir.path().join("home"));
         let (hand, friend) = (peer("hand", key()), peer("friend", key()));
         home.add(&hand).unwrap();
         let by = |name: &str| (name.to_owned(), Some("lab".to_owned()));
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn clashes_with_added_peers_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(&dir.path().join("home"));
+        let home = PeersDir::at(&dir.path().join("home"));
         let hand = peer("hand", key());
         home.add(&hand).unwrap();
         home.call_myself("me", &[]).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn replaced_key_replaces_the_named_peer() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(&dir.path().join("home"));
+        let home = PeersDir::at(&dir.path().join("home"));
         let (old, new) = (peer("friend", key()), peer("friend", key()));
         home.introduce("lab", from_ref(&old)).unwrap();
         home.expect_key("friend", new.key).unwrap();

@@ -116,7 +116,7 @@ fn must_be_hex(part: &str, text: &str, wanted: usize) -> std::result::Result<(),
 /// Part of an invite that is kept until it is used. The secret is not kept.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Waiting {
+pub(super) struct PendingInvite {
     /// Last second in which the invite is good.
     pub(super) until: u64,
     /// Hash of our key that the invite tells.
@@ -130,7 +130,7 @@ pub(super) struct Waiting {
     pub(super) read_only: bool,
 }
 
-impl Waiting {
+impl PendingInvite {
     /// Reads one; `None`: it is not there.
     pub(super) fn read(file: &Path) -> Result<Option<Self>> {
         let text = match fs::read_to_string(file) {

@@ -11,7 +11,7 @@
 //! 4. the peer sees the new key, moves it to the place of the old (`key`), and we note so (`knows`);
 //! 5. when every peer knows the new key, and no pending invite has the old one, the old key is removed.
 
-use super::{Home, Peer, Replace, removed};
+use super::{Peer, PeersDir, Replace, removed};
 use crate::{Credential, Error, Result, door::Fingerprint, kept::Stamp, lab};
 use std::{
     fs, io,
@@ -28,7 +28,7 @@ pub struct KeysSeen([Option<Stamp>; 2]);
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PeerSeen(Option<Stamp>);
 
-impl Home {
+impl PeersDir {
     /// Returns the stamp of a peer's record.
     pub fn peer_seen(&self, name: &str) -> PeerSeen {
         let file = self.peer_file(name).ok().flatten();
@@ -271,25 +271,25 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    fn home(scratch: &tempfile::TempDir, name: &str) -> Home {
-        let home = Home::at(&scratch.path().join(name));
+    fn home(scratch: &tempfile::TempDir, name: &str) -> PeersDir {
+        let home = PeersDir::at(&scratch.path().join(name));
         home.call_myself(name, &[]).unwrap();
         home
     }
 
-    fn pin(home: &Home) -> Fingerprint {
+    fn pin(home: &PeersDir) -> Fingerprint {
         Fingerprint::of_credential(&home.key_or_new().unwrap()).unwrap()
     }
 
-    fn knows_each_other(a: &Home, b: &Home) {
+    fn knows_each_other(a: &PeersDir, b: &PeersDir) {
         for (here, there) in [(a, b), (b, a)] {
             here.add(&there.myself().unwrap().unwrap()).unwrap();
         }
     }
 
     /// Does the steps of a visit of `from` to `to`, up to the given point.
-    fn visit(from: &Home, to: &Home, points: usize) {
-        let name = |home: &Home| home.myself().unwrap().unwrap().name;
+    fn visit(from: &PeersDir, to: &PeersDir, points: usize) {
+        let name = |home: &PeersDir| home.myself().unwrap().unwrap().name;
         let (we, they) = (name(from), name(to));
         let shown = |key: &Credential| Fingerprint::of_credential(key).unwrap();
         let known = |key| to.peer_with(&key).unwrap().is_some_and(|p| p.name == we);

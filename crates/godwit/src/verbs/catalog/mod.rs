@@ -13,8 +13,8 @@ use godwit_catalog::{Catalog as Tables, Changes, Refusal, is_fragment};
 use godwit_core::{Scheme, Url};
 use godwit_farm::Logical;
 use godwit_store::{
-    Trust,
-    engine::{NO_CATALOG, Options, Place, Stores},
+    TrustOptions,
+    engine::{CopyOptions, NO_CATALOG, Place, Stores},
 };
 use godwit_wire::door::{call::Name, path::escaped};
 use std::{
@@ -161,14 +161,14 @@ fn peer() -> Run<Option<Place>> {
         .map_err(|error| CliError::store("open the peer", error))
 }
 
-fn options() -> Run<Options> {
-    let options = Options::new(places::cancel()?);
-    let trust = Trust {
+fn options() -> Run<CopyOptions> {
+    let options = CopyOptions::new(places::cancel()?);
+    let trust = TrustOptions {
         home: config::home(),
         ..options.trust
     };
     let mark = mark();
-    Ok(Options {
+    Ok(CopyOptions {
         trust,
         mark,
         ..options
@@ -183,7 +183,7 @@ pub(crate) fn opened(text: &str, create: bool, wanted: &str) -> Run<Arc<dyn Tabl
 }
 
 /// Opens the names of the catalog that is named.
-pub(crate) fn logical(options: Options) -> Run<Logical> {
+pub(crate) fn logical(options: CopyOptions) -> Run<Logical> {
     Ok(Logical::new(open()?, options))
 }
 

@@ -2,14 +2,14 @@
 //! or to it.
 
 use crate::{out::CliError, transfer::Pair};
-use godwit_store::{Module, Remote, Store};
+use godwit_store::{ModuleStore, Remote, Store};
 use godwit_wire::command::Through;
 use std::sync::Arc;
 
 /// Returns a server as one of its modules shows it.
 pub(crate) fn by(server: Arc<dyn Store>, through: &Through) -> Arc<dyn Store> {
     let through = through.clone();
-    Arc::new(Module { server, through })
+    Arc::new(ModuleStore { server, through })
 }
 
 /// Has the server of a pair put the bytes through a module.

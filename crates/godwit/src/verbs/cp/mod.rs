@@ -17,7 +17,7 @@ use crate::{
 use clap::Args;
 use godwit_store::{
     Error,
-    engine::{Options, Rule, Stores},
+    engine::{CopyOptions, OverwriteRule, Stores},
 };
 use godwit_wire::command::Through;
 use std::{
@@ -128,8 +128,8 @@ impl Cp {
         let refused = refused + asked - pairs.len();
         // Standard output replaces no file.
         let rule = match self.no_clobber && target != "-" {
-            true => Rule::NoClobber,
-            false => Rule::Always,
+            true => OverwriteRule::NoClobber,
+            false => OverwriteRule::Always,
         };
         if self.moving.dry_run {
             let facts = transfer::rehearse(
@@ -138,7 +138,7 @@ impl Cp {
                 "copy",
                 &self.moving.choosing.0,
                 &|_, _, target| {
-                    Ok(rule == Rule::Always
+                    Ok(rule == OverwriteRule::Always
                         || transfer::what_is_there(target)? == Existing::Nothing)
                 },
             );
@@ -171,7 +171,7 @@ impl Cp {
         sources: &[OsString],
         target: &OsStr,
         stores: &Stores,
-        options: &Options,
+        options: &CopyOptions,
         turn: &mut Turn<'_>,
     ) -> Run<Planned> {
         let stream = places::open(stores, &places::url("-".as_ref())?)?;

@@ -9,8 +9,8 @@ use crate::{
 use godwit_core::{Algorithm, Block, Extents, Hashing, Url};
 use godwit_store::channel::Cancel;
 use godwit_store::{
-    Can, EntryKind, Error, Facets, Finished, Origin, Passage, Read, Result, SIZE_UNKNOWN, Sink,
-    Stat, Store, Take, Verified, Whole, Write, forward, has, same_origin,
+    BlockWriter, Capabilities, EntryKind, Error, Expected, Facets, Finished, Origin, Passage, Read,
+    Result, SIZE_UNKNOWN, Sink, Stat, Store, Verified, Write, forward, has, same_origin,
 };
 use std::{
     ffi::OsString,
@@ -103,15 +103,15 @@ impl Stream {
 impl Store for Stream {
     forward!(self, self.files; list remove rename mkdir set digest);
 
-    fn can(&self) -> Result<Can> {
-        Ok(Can::default())
+    fn can(&self) -> Result<Capabilities> {
+        Ok(Capabilities::default())
     }
 
     fn stat(&self, _: &Path) -> Result<Stat> {
         Ok(Stat::of(EntryKind::Other, SIZE_UNKNOWN))
     }
 
-    fn read(&self, _: &Path, want: &Extents, _: usize, into: &dyn Take) -> Result<Read> {
+    fn read(&self, _: &Path, want: &Extents, _: usize, into: &dyn BlockWriter) -> Result<Read> {
         // Not `Stdin`: poll does not see the bytes in its buffer.
         let input = stdin().as_fd().try_clone_to_owned();
         let input = File::from(input.map_err(|cause| Error::io("standard input", cause))?);
@@ -163,7 +163,7 @@ impl Store for Stream {
     }
 }
 
-impl Take for Stream {
+impl BlockWriter for Stream {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let State { next, hashing, .. } = &mut *self.state();
         bytes::in_order(next, block, &mut |bytes| {
@@ -186,7 +186,7 @@ impl Sink for Stream {
         Ok(self.done())
     }
 
-    fn finish(self: Box<Self>, whole: &Whole) -> Result<Finished> {
+    fn finish(self: Box<Self>, whole: &Expected) -> Result<Finished> {
         let found = self.state().hashing.clone().finish();
         let by = found.algorithm();
         let told = whole.digest.as_ref().filter(|told| told.algorithm() == by);

@@ -3,7 +3,7 @@
 use super::{CONNECT, CheckResult, PORT, STALL};
 use crate::{args::NodeArgs, config, out::CliError, units, verbs::init};
 use godwit_store::{Error, RemoteOptions, Store, door::Door};
-use godwit_trust::{Credential, Home, Peer};
+use godwit_trust::{Credential, Peer, PeersDir};
 use std::time::SystemTime;
 
 /// Checks this machine.
@@ -62,7 +62,7 @@ fn certificate() -> CheckResult {
     }
 }
 
-fn state(home: &Home) -> CheckResult {
+fn state(home: &PeersDir) -> CheckResult {
     let nearest = home.path().ancestors().find(|path| path.exists());
     match nearest.map(|path| (path, path.is_dir() && godwit_sys::may_write(path))) {
         Some((_, true)) => CheckResult::well("state", home.path().display().to_string()),
@@ -81,7 +81,7 @@ fn state(home: &Home) -> CheckResult {
     }
 }
 
-fn keys(home: &Home) -> CheckResult {
+fn keys(home: &PeersDir) -> CheckResult {
     match home.key().and_then(|key| match key {
         Some(_) => Ok(Some(home.keys()?.len())),
         None => Ok(None),
@@ -103,7 +103,7 @@ fn keys(home: &Home) -> CheckResult {
     }
 }
 
-fn peers(home: &Home) -> CheckResult {
+fn peers(home: &PeersDir) -> CheckResult {
     match home.peers() {
         Ok(peers) => CheckResult::well("peers", format!("{} known (godwit peers)", peers.len())),
         Err(error) => {
@@ -153,8 +153,8 @@ pub(super) fn node() -> Vec<CheckResult> {
 }
 
 /// Returns where the node of this machine keeps its state, and the port of its door.
-fn configured() -> Option<(Home, u16)> {
+fn configured() -> Option<(PeersDir, u16)> {
     let config = config::load(&NodeArgs::default()).ok()?;
     let door = config.https.first()?;
-    Some((Home::at(config.state.as_deref()?), door.port()))
+    Some((PeersDir::at(config.state.as_deref()?), door.port()))
 }

@@ -13,7 +13,7 @@ use godwit_core::Url;
 use godwit_store::{
     Error, StoreExt,
     door::Door,
-    engine::{Options, Place, Stores},
+    engine::{CopyOptions, Place, Stores},
 };
 use godwit_trust::Error as TrustError;
 use serde_json::json;
@@ -149,7 +149,7 @@ fn in_time(
 
 /// Checks the server of a URL, with as few requests as possible.
 fn there(url: &Url, talking: &Talking) -> Run<Vec<CheckResult>> {
-    let stores = Stores::new(names::with_names(Options {
+    let stores = Stores::new(names::with_names(CopyOptions {
         connect: CONNECT,
         stall: STALL,
         retries: Some(0),

@@ -165,7 +165,9 @@ fn out_of_reach(error: &godwit_trust::Error, state: Option<&Path>) -> Option<Str
     let uid = godwit_sys::user_id();
     let is_denied = cause.kind() == ErrorKind::PermissionDenied;
     let is_ours = uid != 0 && is_denied && path.starts_with(state?);
-    let user = godwit_sys::User::of_number(uid).ok().filter(|_| is_ours)?;
+    let user = godwit_sys::UserAccount::of_number(uid)
+        .ok()
+        .filter(|_| is_ours)?;
     Some(user.name)
 }
 

@@ -4,7 +4,7 @@
 use super::{FtpSession, LinkState, now, owners};
 use crate::access::guarded::GuardedExport;
 use godwit_core::{Block, Kind};
-use godwit_store::{Checks, Entry, EntryKind, Error, Result, Stat, Store, StoreExt, Take};
+use godwit_store::{BlockWriter, Checks, Entry, EntryKind, Error, Result, Stat, Store, StoreExt};
 use godwit_wire::server::{self as wire, Form, FtpAnswer, FtpOutcome, Leg, Listing, Refusal};
 use std::{
     path::{Path, PathBuf},
@@ -101,7 +101,7 @@ impl FtpSession {
 /// Collects lines and sends them by the block.
 struct ListingLines<'a> {
     listing: &'a Listing,
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     bytes: Vec<u8>,
     offset: u64,
     now: Duration,

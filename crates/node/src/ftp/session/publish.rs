@@ -6,7 +6,7 @@
 use crate::access::guarded::GuardedExport;
 use godwit_core::{Digest, Extents, Kind};
 use godwit_store::{
-    Checks, EntryKind, Result, Store, Whole, Write, WriteMode,
+    Checks, EntryKind, Expected, Result, Store, Write, WriteMode,
     channel::{LastWord, Received},
 };
 use godwit_wire::{
@@ -172,8 +172,8 @@ impl UploadPlan {
         }
     }
 
-    pub(super) fn whole(&self, size: Option<u64>) -> Whole {
-        Whole {
+    pub(super) fn whole(&self, size: Option<u64>) -> Expected {
+        Expected {
             size,
             digest: self.check.clone(),
             mtime: self.modify,

@@ -8,8 +8,8 @@ use super::{
 use crate::base::{metrics::TrafficDirection, ports::PortChannel};
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
-    Checks, Error, Finished, Given, Result, SMALL_BYTES, Sink, SinkExt, Store, StoreExt, Whole,
-    Write, WriteMode,
+    Checks, Error, Expected, Finished, Result, SMALL_BYTES, Sink, SinkExt, SmallWrite, Store,
+    StoreExt, Write, WriteMode,
     channel::{Received, Watch},
 };
 use godwit_wire::{
@@ -112,7 +112,7 @@ impl FtpSession {
         {
             return Err(Error::corrupt(path, expected.hex(), digest.hex()));
         }
-        let given = Given {
+        let given = SmallWrite {
             path: path.into(),
             bytes,
             how,
@@ -130,7 +130,7 @@ impl FtpSession {
         Ok((outcome, count))
     }
 
-    fn write_small(&self, given: Given) -> Result<Finished> {
+    fn write_small(&self, given: SmallWrite) -> Result<Finished> {
         let mut next = Some(given);
         let mut written = None;
         self.dir()
@@ -272,7 +272,7 @@ impl FtpSession {
     fn compare_and_finish(
         &mut self,
         sink: Box<dyn Sink>,
-        whole: &Whole,
+        whole: &Expected,
         watch: &Watch,
     ) -> Result<Finished> {
         match whole.digest {
@@ -296,7 +296,7 @@ impl FtpSession {
             _ => None,
         };
         let size = size.unwrap_or(done.end());
-        let whole = Whole::of_size(size);
+        let whole = Expected::of_size(size);
         let finished = sink.finish(&whole)?;
         Ok(self.published(path, leg.ours, Some(size), &finished))
     }
@@ -365,7 +365,7 @@ impl FtpSession {
         };
         let sink = self.dir().write(path, &write)?;
         let size = upload.size.unwrap_or_else(|| sink.done().end());
-        let whole = Whole {
+        let whole = Expected {
             size: Some(size),
             digest: upload.blake3.as_deref().and_then(blake3),
             mtime: upload.modify,

@@ -4,9 +4,9 @@ use super::{FtpSession, LinkState, now, text::ToWire};
 use crate::base::metrics::TrafficDirection;
 use godwit_core::{Algorithm, Digest, Extents, Kind};
 use godwit_store::{
-    Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store, StoreExt, Take,
-    Tuned, Width,
-    channel::{Channel, Sending, Watch},
+    BlockWriter, Checks, EntryKind, Error, Nowhere, Result, SMALL_BYTES, Small, Stat, Store,
+    StoreExt, Tuned, Width,
+    channel::{DataChannel, FileSending, Watch},
 };
 use godwit_wire::{
     command::TransferMode,
@@ -210,7 +210,7 @@ impl FtpSession {
                 }
             };
             let text = leg.is_text.then(|| ToWire::new(&sending));
-            let into: &dyn Take = match &text {
+            let into: &dyn BlockWriter = match &text {
                 Some(text) => text,
                 None => &sending,
             };
@@ -262,7 +262,7 @@ fn told(tuned: &Tuned) -> wire::TunedStreams {
 /// Tells leaves that are wholly sent; `false` if there was none.
 fn tell_new_leaves(
     machine: &mut wire::Session,
-    sending: &Sending<&mut Channel, &Watch>,
+    sending: &FileSending<&mut DataChannel, &Watch>,
     size: u64,
 ) -> bool {
     let new = sending

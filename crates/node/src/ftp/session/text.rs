@@ -3,18 +3,18 @@
 //! As GCT does, offsets (`REST`, `SIZE`) and digests are those of the file.
 
 use godwit_core::Block;
-use godwit_store::{Result, Take};
+use godwit_store::{BlockWriter, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Writes each LF as CR LF, also after a CR, so that the reverse translation gives the file.
 pub(super) struct ToWire<'a> {
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     sent_bytes: AtomicU64,
 }
 
 impl<'a> ToWire<'a> {
-    pub(super) fn new(into: &'a dyn Take) -> Self {
+    pub(super) fn new(into: &'a dyn BlockWriter) -> Self {
         Self {
             into,
             sent_bytes: AtomicU64::default(),
@@ -22,7 +22,7 @@ impl<'a> ToWire<'a> {
     }
 }
 
-impl Take for ToWire<'_> {
+impl BlockWriter for ToWire<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let mut text = Vec::with_capacity(block.bytes.len() + block.bytes.len() / 16);
         for line in block.bytes.split_inclusive(|&b| b == b'\n') {
@@ -39,7 +39,7 @@ impl Take for ToWire<'_> {
 
 /// Writes CR LF as LF. A CR before anything else stays.
 pub(super) struct FromWire<'a> {
-    into: &'a dyn Take,
+    into: &'a dyn BlockWriter,
     base: u64,
     state: Mutex<TextState>,
 }
@@ -53,7 +53,7 @@ struct TextState {
 
 impl<'a> FromWire<'a> {
     /// Writes from offset `base` of the file.
-    pub(super) fn new(into: &'a dyn Take, base: u64) -> Self {
+    pub(super) fn new(into: &'a dyn BlockWriter, base: u64) -> Self {
         Self {
             into,
             base,
@@ -92,7 +92,7 @@ impl<'a> FromWire<'a> {
     }
 }
 
-impl Take for FromWire<'_> {
+impl BlockWriter for FromWire<'_> {
     fn put(&self, block: Block<'_>) -> Result<()> {
         self.write(block.bytes, false)
     }
@@ -106,7 +106,7 @@ mod tests {
     #[derive(Default)]
     struct KeptBytes(Mutex<Vec<u8>>);
 
-    impl Take for KeptBytes {
+    impl BlockWriter for KeptBytes {
         fn put(&self, block: Block<'_>) -> Result<()> {
             let mut kept = self.0.lock();
             assert_eq!(block.offset, kept.len() as u64);
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    fn put_all(into: &dyn Take, bytes: &[u8], size: usize) {
+    fn put_all(into: &dyn BlockWriter, bytes: &[u8], size: usize) {
         let mut offset = 0;
         for bytes in bytes.chunks(size) {
             into.put(Block { offset, bytes }).unwrap();

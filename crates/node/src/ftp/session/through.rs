@@ -3,7 +3,9 @@
 use super::{FtpSession, LinkState, TICK_NEVER, now};
 use crate::base::{filters::FilterTurn, metrics::TrafficDirection};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Kind};
-use godwit_store::{Checks, Error, Sink, Store, Take, Whole, Write, WriteMode, channel::Watch};
+use godwit_store::{
+    BlockWriter, Checks, Error, Expected, Sink, Store, Write, WriteMode, channel::Watch,
+};
 use godwit_wire::{
     command::{Through, TransferMode},
     server::{self as wire, FtpAnswer, FtpOutcome, Give, Leg, ModuleDirection, Refusal},
@@ -170,10 +172,10 @@ impl FtpSession {
                 return Err(failure);
             }
         };
-        let whole = Whole {
+        let whole = Expected {
             size: Some(kept),
             mtime: give.modify,
-            ..Whole::default()
+            ..Expected::default()
         };
         let finished = sink.finish(&whole)?;
         Ok(FtpOutcome {
@@ -323,7 +325,7 @@ impl<'a> Spool<'a> {
     }
 }
 
-impl Take for Spool<'_> {
+impl BlockWriter for Spool<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         let written = self.file.write_all_at(block.bytes, block.offset);
         written.map_err(|cause| Error::io(self.path, cause))?;

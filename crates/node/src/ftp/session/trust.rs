@@ -4,10 +4,10 @@ use super::FtpSession;
 use crate::{config::Access, shared::ANONYMOUS};
 use godwit_core::Kind;
 use godwit_store::{
-    EntryKind, Flow, Lines, Store, Whom,
-    channel::{Part, Safety, Tls},
+    EntryKind, Flow, LineGuard, Store, Whom,
+    channel::{Safety, Tls, TlsPart},
 };
-use godwit_sys::{User, wait_readable};
+use godwit_sys::{UserAccount, wait_readable};
 use godwit_trust::{
     Authorities, Blockwise, Channel, Context, Credential, Expect, Identity, Kerberos, LOG,
     Resumption, is_name,
@@ -208,7 +208,7 @@ impl FtpSession {
             authorities,
             instead: None,
         }));
-        self.machine.guard_with(Box::new(Lines(channel)));
+        self.machine.guard_with(Box::new(LineGuard(channel)));
         Ok(FtpAnswer::Proved {
             token,
             cover: Cover::Proofs,
@@ -235,7 +235,7 @@ impl FtpSession {
         };
         tracing::info!(%peer, "authenticated by a ticket");
         self.proof = ClientProof::Known(Box::new(KnownPeer { peer, data }));
-        self.machine.guard_with(Box::new(Lines(*ticket)));
+        self.machine.guard_with(Box::new(LineGuard(*ticket)));
         Ok(FtpAnswer::Proved {
             token: step.token,
             cover: Cover::Blocks,
@@ -340,7 +340,7 @@ impl FtpSession {
 
     /// Logs in the account of this process, regardless of the name given: another program admitted the client.
     fn login_of_ourselves(&mut self) -> Result<FtpAnswer, Refusal> {
-        let account = User::of_number(godwit_sys::user_id());
+        let account = UserAccount::of_number(godwit_sys::user_id());
         let user = account.map_or_else(|_| godwit_sys::user_id().to_string(), |user| user.name);
         tracing::info!(user, "login");
         let dir = self.shared.dir_of(&user, &Identity::named(&*user));
@@ -376,7 +376,7 @@ impl FtpSession {
     fn home_of(&self, account: &str) -> PathBuf {
         let config = &self.shared.config;
         let home = || {
-            let home = User::find(account).ok()?.home?;
+            let home = UserAccount::find(account).ok()?.home?;
             let beneath = beneath(&config.export, &home)?;
             let stat = self.dir.stat(&beneath).ok()?;
             (stat.kind == EntryKind::Directory).then_some(beneath)
@@ -461,7 +461,7 @@ impl FtpSession {
                 _ => myself.subject().into(),
             }),
             level: leg.level,
-            part: Part::Peer,
+            part: TlsPart::Peer,
         }))))
     }
 

@@ -8,9 +8,9 @@ use crate::local::{
 };
 use godwit_depot::Scope;
 use godwit_store::{
-    EntryKind, Trust,
+    EntryKind, TrustOptions,
     channel::Cancel,
-    engine::{self, Event, Options, Place, Rule, Task},
+    engine::{self, CopyEvent, CopyOptions, CopyTask, OverwriteRule, Place},
 };
 use godwit_wire::local::{Response, request, response};
 use std::{
@@ -65,29 +65,29 @@ impl Client {
         reply: &LocalReply,
     ) -> io::Result<(u64, Option<godwit_store::Error>)> {
         let cancel = Cancel::new()?;
-        let ours = Options::new(cancel.clone());
-        let trust = Trust {
+        let ours = CopyOptions::new(cancel.clone());
+        let trust = TrustOptions {
             home: self.keeping.home.clone(),
             ..ours.trust
         };
-        let options = Options { trust, ..ours };
-        let task = Task {
+        let options = CopyOptions { trust, ..ours };
+        let task = CopyTask {
             source,
             target,
             tree: false,
             mode,
             range: None,
-            rule: Rule::Always,
+            rule: OverwriteRule::Always,
             delete: false,
         };
         let (came, total) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        let on = |event: &Event<'_>| {
+        let on = |event: &CopyEvent<'_>| {
             if reply.is_over() {
                 cancel.cancel();
             }
             match event {
-                Event::Found { bytes, .. } => total.store(*bytes, Relaxed),
-                Event::Moved { bytes } | Event::Resumed { bytes } => {
+                CopyEvent::Found { bytes, .. } => total.store(*bytes, Relaxed),
+                CopyEvent::Moved { bytes } | CopyEvent::Resumed { bytes } => {
                     let before = came.fetch_add(*bytes, Relaxed);
                     // Not each block is news.
                     if (before + bytes) / TOLD_BYTES > before / TOLD_BYTES {

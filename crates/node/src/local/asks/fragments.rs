@@ -15,8 +15,8 @@ use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, LEAF_BYTES, Leaves
 use godwit_farm::{CopyAim, FileDraft, FileFacts, FragmentSlot, Logical};
 use godwit_local::{Kind, Refusal};
 use godwit_store::{
-    Error, Store, Take, Whole,
-    engine::{self, Options, Rule, Task},
+    BlockWriter, Error, Expected, Store,
+    engine::{self, CopyOptions, CopyTask, OverwriteRule},
 };
 use godwit_wire::{
     door::call::{DoorVersion, Text},
@@ -200,17 +200,17 @@ impl Client {
             copy: true,
             ..CopyAim::default()
         };
-        let task = Task {
+        let task = CopyTask {
             source: names.place(its),
             target: names.aimed(aim).place(its),
             tree: false,
             mode: None,
             range: None,
-            rule: Rule::Always,
+            rule: OverwriteRule::Always,
             delete: false,
         };
-        let options = Options::new(self.keeping.cancel.clone());
-        let mut copied = engine::copy(vec![task], &options, &|_: &engine::Event<'_>| ());
+        let options = CopyOptions::new(self.keeping.cancel.clone());
+        let mut copied = engine::copy(vec![task], &options, &|_: &engine::CopyEvent<'_>| ());
         match copied.errors.is_empty() {
             true => Ok(()),
             false => Err(copied.errors.remove(0)),
@@ -435,7 +435,7 @@ fn send(
         sink.put(Block::at(at, &buffer[..len]))?;
         at += len as u64;
     }
-    sink.finish(&Whole::of_size(size)).map(drop)
+    sink.finish(&Expected::of_size(size)).map(drop)
 }
 
 /// Finds the version of a file that a program has seen.
@@ -494,7 +494,7 @@ fn bad(url: &Url, error: &Error) -> Refusal {
 /// Writes bytes into a file in any order; the name is for errors.
 pub(crate) struct Filling<'a>(pub(crate) &'a File, pub(crate) &'static str);
 
-impl Take for Filling<'_> {
+impl BlockWriter for Filling<'_> {
     fn put(&self, block: Block<'_>) -> godwit_store::Result<()> {
         let written = self.0.write_all_at(block.bytes, block.offset);
         written.map_err(|cause| Error::io(self.1, cause))

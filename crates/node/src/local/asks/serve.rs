@@ -16,7 +16,7 @@ use crate::{
     config::{Access, AccessWord, Porter},
 };
 use godwit_local::{Kind, Refusal};
-use godwit_trust::{Deed, Identity};
+use godwit_trust::{Identity, Permission};
 use godwit_wire::{
     door::call::Link,
     local::{
@@ -52,7 +52,7 @@ impl AccessRequests {
         &self,
         reply: &LocalReply,
         who: Option<&Identity>,
-        deed: Deed,
+        deed: Permission,
         path: &Path,
     ) -> AccessWord {
         let until = Instant::now() + PATIENCE;
@@ -197,8 +197,8 @@ impl Client {
         let decide = move |who: Option<&Identity>, deed, path: &Path| {
             let is_output = outputs.iter().any(|output| path == Path::new(output));
             let is_possible = match deed {
-                Deed::Read | Deed::List => true,
-                Deed::Write => writes || is_output,
+                Permission::Read | Permission::List => true,
+                Permission::Write => writes || is_output,
                 _ => writes && !is_output,
             };
             match (is_possible, asks) {

@@ -1,9 +1,9 @@
 //! Connections that prove where they lead, over loopback, and those that do not.
 
-use super::{Part, Safety, Tls};
+use super::{Safety, Tls, TlsPart};
 use crate::{
-    Error, Result, Take,
-    channel::{Channel, TransferMode, Watch},
+    BlockWriter, Error, Result,
+    channel::{DataChannel, TransferMode, Watch},
 };
 use godwit_core::{Block, LEAF_BYTES};
 use godwit_trust::{
@@ -53,7 +53,7 @@ impl World {
             authorities: self.authorities.clone(),
             expect: Expect::Subject("/O=Lab/CN=alice".into()),
             level,
-            part: Part::Peer,
+            part: TlsPart::Peer,
         })))
     }
 }
@@ -61,7 +61,7 @@ impl World {
 #[derive(Default)]
 struct Kept(Mutex<Vec<u8>>);
 
-impl Take for Kept {
+impl BlockWriter for Kept {
     fn put(&self, block: Block<'_>) -> Result<()> {
         let (mut bytes, range) = (self.0.lock(), block.range());
         let end = bytes.len().max(range.end as usize);
@@ -79,7 +79,7 @@ fn watch() -> Watch {
     Watch::new(Duration::from_secs(20)).unwrap()
 }
 
-fn send(sender: &mut Channel, mode: TransferMode, streams: usize, whole: &[u8]) -> Result<()> {
+fn send(sender: &mut DataChannel, mode: TransferMode, streams: usize, whole: &[u8]) -> Result<()> {
     let watch = watch();
     let streams = if mode == TransferMode::Stream {
         1
@@ -96,15 +96,15 @@ fn send(sender: &mut Channel, mode: TransferMode, streams: usize, whole: &[u8]) 
     sending.end().map(drop)
 }
 
-fn receive(receiver: &mut Channel, mode: TransferMode) -> Result<Vec<u8>> {
+fn receive(receiver: &mut DataChannel, mode: TransferMode) -> Result<Vec<u8>> {
     let kept = Kept::default();
     receiver.receive(mode, 0, &kept, &watch())?;
     Ok(kept.0.into_inner())
 }
 
-fn pair(world: &World, level: Level) -> (Channel, Channel, SocketAddr) {
-    let (mut passive, address) = Channel::listen(HERE, None).unwrap();
-    let mut active = Channel::connect(vec![address]);
+fn pair(world: &World, level: Level) -> (DataChannel, DataChannel, SocketAddr) {
+    let (mut passive, address) = DataChannel::listen(HERE, None).unwrap();
+    let mut active = DataChannel::connect(vec![address]);
     passive.protect(world.safety(&world.alice, level));
     active.protect(world.safety(&world.alice, level));
     (passive, active, address)
@@ -157,7 +157,7 @@ fn private_bytes_are_encrypted_on_the_wire() {
     for (level, is_seen) in [(Level::Clear, true), (Level::Private, false)] {
         let (mut receiver, _, address) = pair(&world, level);
         let tap = TcpListener::bind((HERE, 0)).unwrap();
-        let mut sender = Channel::connect(vec![tap.local_addr().unwrap()]);
+        let mut sender = DataChannel::connect(vec![tap.local_addr().unwrap()]);
         sender.protect(world.safety(&world.alice, level));
         let seen = thread::scope(|scope| {
             let tapped = scope.spawn(|| tap_once(&tap, address));
@@ -247,7 +247,7 @@ fn connection_to_wrong_identity_carries_no_bytes() {
     let world = World::new();
     for (mode, level) in MODES.into_iter().flat_map(|m| LEVELS.map(|l| (m, l))) {
         let (mut receiver, _, address) = pair(&world, level);
-        let mut sender = Channel::connect(vec![address]);
+        let mut sender = DataChannel::connect(vec![address]);
         sender.protect(world.safety(&world.bob, level));
         thread::scope(|scope| {
             let began = Instant::now();
@@ -271,9 +271,9 @@ fn connection_to_wrong_identity_carries_no_bytes() {
 #[test]
 fn who_connects_to_somebody_else_says_nothing() {
     let world = World::new();
-    let (mut passive, address) = Channel::listen(HERE, None).unwrap();
+    let (mut passive, address) = DataChannel::listen(HERE, None).unwrap();
     passive.protect(world.safety(&world.bob, Level::Clear));
-    let mut sender = Channel::connect(vec![address]);
+    let mut sender = DataChannel::connect(vec![address]);
     sender.protect(world.safety(&world.alice, Level::Clear));
     thread::scope(|scope| {
         scope.spawn(move || receive(&mut passive, TransferMode::Stream));

@@ -64,9 +64,9 @@ fn again_after_kill_counts_no_old_bytes() {
             put(&*sink, piece.start, &last[range]);
         }
         let digest = Some(Digest::of(Algorithm::Blake3, &last));
-        let whole = Whole {
+        let whole = Expected {
             digest,
-            ..Whole::default()
+            ..Expected::default()
         };
         sink.finish(&whole).unwrap();
         assert!(place.bytes("file") == last, "{point}");

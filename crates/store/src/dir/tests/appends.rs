@@ -16,8 +16,8 @@ fn part(writer: u64, seq: u64) -> Vec<u8> {
     [text, noise(9_000, writer * 100 + seq)].concat()
 }
 
-fn given((writer, seq): (u64, u64)) -> Given {
-    Given {
+fn given((writer, seq): (u64, u64)) -> SmallWrite {
+    SmallWrite {
         path: "log".into(),
         bytes: part(writer, seq),
         how: WriteMode::Append { writer, seq },
@@ -258,7 +258,7 @@ fn append_with_lost_answer_is_once() {
             let write = Write::with(how);
             let sink = dir.write(p("log"), &write)?;
             put(&*sink, 0, &part(1, seq));
-            sink.finish(&Whole::default())
+            sink.finish(&Expected::default())
         };
         dir.trouble(Defect::LosesFinish);
         assert!(append().is_err());
@@ -281,7 +281,7 @@ fn append_keeps_identities_apart() {
 }
 
 fn text_appended(dir: &Dir, (writer, seq): (u64, u64), text: &[u8]) -> Result<Finished> {
-    let mut next = Some(Given {
+    let mut next = Some(SmallWrite {
         bytes: text.into(),
         ..given((writer, seq))
     });
@@ -337,7 +337,7 @@ fn append_numbered_and_plain_stay_whole() {
     put(&*sink, 0, b"plain ");
     text_appended(&dir, (9, 1), b"numbered ").unwrap();
     put(&*sink, 6, b"again");
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     let all = [&before[..], b"plain numbered again"].concat();
     assert!(dead.place.bytes("log") == all);
 }
@@ -435,7 +435,7 @@ fn append_ledger_is_removed_with_its_file() {
     assert_eq!(ledgers("below"), 0);
     // In place of another that had one.
     for name in ["log", "other"] {
-        let mut next = Some(Given {
+        let mut next = Some(SmallWrite {
             path: name.into(),
             ..given((1, 1))
         });

@@ -20,7 +20,7 @@ fn child_that_counts() {
     let dir = Dir::open(Path::new(&root), "tester", Opener::Myself).unwrap();
     let sink = dir.write(p("file"), &counted(5)).unwrap();
     put(&*sink, 0, &noise(MIB, 90));
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
 }
 
 #[test] //= publishing#a-partial
@@ -42,7 +42,7 @@ fn became_is_told_after_a_kill() {
             assert_eq!(dir.published_as(p("file"), "1f.7").unwrap(), Some(became));
         } else {
             assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES), "{point}");
-            sink.finish(&Whole::default()).unwrap();
+            sink.finish(&Expected::default()).unwrap();
             assert!(dir.published_as(p("file"), "1f.7").unwrap().is_some());
         }
         assert_eq!(place.bytes("file"), noise(MIB, 90));
@@ -64,7 +64,7 @@ fn became_is_hidden_and_swept() {
         };
         let sink = dir.write(p("file"), &write).unwrap();
         put(&*sink, 0, generation.as_bytes());
-        sink.finish(&Whole::default()).unwrap();
+        sink.finish(&Expected::default()).unwrap();
     }
     assert_eq!(place.names().len(), 2, "one note of all of them");
     assert_eq!(dir.hidden(p("")).unwrap(), Vec::<PathBuf>::new());
@@ -83,7 +83,7 @@ fn became_is_hidden_and_swept() {
     // It keeps no directory from being removed.
     dir.mkdir(p("d")).unwrap();
     let sink = dir.write(p("d/file"), &counted(1)).unwrap();
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     dir.remove(p("d/file"), RemovalKind::File).unwrap();
     dir.remove(p("d"), RemovalKind::Directory).unwrap();
 }
@@ -95,7 +95,7 @@ fn old_notes_are_removed_by_next_note() {
     let writes = |dir: &Dir, name: &str| {
         let sink = dir.write(p(name), &counted(1)).unwrap();
         put(&*sink, 0, name.as_bytes());
-        sink.finish(&Whole::default()).unwrap();
+        sink.finish(&Expected::default()).unwrap();
     };
     let opened = || Dir::open(&place.0, "tester", Opener::Myself).unwrap();
     let notes = || {
@@ -153,7 +153,7 @@ fn abandoned_uploads_are_removed_by_next_note() {
     let dir = opened().tidying();
     let sink = dir.write(p("new"), &counted(1)).unwrap();
     put(&*sink, 0, b"new");
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     let left = parts();
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(old.iter().all(|name| !left.contains(name)), "{left:?}");

@@ -26,7 +26,7 @@ fn child() {
             sink.commit().unwrap();
         }
     }
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
 }
 
 fn dies_at(point: &str) -> Scratch {
@@ -59,9 +59,9 @@ fn goes_on(place: &Scratch, point: &str) -> u64 {
         );
     }
     let digest = Some(Digest::of(Algorithm::Blake3, &source()));
-    sink.finish(&Whole {
+    sink.finish(&Expected {
         digest,
-        ..Whole::default()
+        ..Expected::default()
     })
     .unwrap_or_else(|e| panic!("{point}: {e}"));
     assert_eq!(place.bytes("file"), source(), "{point}");
@@ -160,7 +160,7 @@ fn publish_loses_one_block_per_thread() {
                 put(&*sink, i * LEAF_BYTES, &block(i));
             }
         }
-        let finished = sink.finish(&Whole::default()).unwrap();
+        let finished = sink.finish(&Expected::default()).unwrap();
         assert_eq!(finished.reread_bytes, 0);
         let all: Vec<u8> = (0..MANY).flat_map(block).collect();
         assert!(place.bytes("file") == all, "{point}");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     Origin, SinkExt, StoreExt, Verified,
-    dir::record::{Found, Record, Slot},
+    dir::record::{FoundRecord, LeafSlot, PartialRecord},
 };
 use godwit_core::{Leaves, Piece, Version};
 use std::os::unix::{
@@ -23,7 +23,7 @@ fn publish_appears_only_when_whole() {
         assert!(dir.stat(p("file")).is_err());
         dir.list(p(""), &mut |entry| panic!("{entry:?}")).unwrap();
     }
-    let finished = sink.finish(&Whole::default()).unwrap();
+    let finished = sink.finish(&Expected::default()).unwrap();
     assert_eq!(place.names(), ["file"]);
     assert_eq!(place.bytes("file"), bytes);
     assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
@@ -48,7 +48,7 @@ fn publish_resumes_without_reading_again() {
     assert_eq!(sink.done().to_string(), "0-1048576,2097152-3145728");
     put(&*sink, LEAF_BYTES, &bytes[MIB..2 * MIB]);
     put(&*sink, 3 * LEAF_BYTES, &bytes[3 * MIB..]);
-    let finished = sink.finish(&Whole::default()).unwrap();
+    let finished = sink.finish(&Expected::default()).unwrap();
     assert_eq!(
         (finished.reread_bytes, place.bytes("file") == bytes),
         (0, true)
@@ -107,9 +107,9 @@ fn publish_never_shares_a_partial_in_use() {
     put(&*second, 0, &two[..MIB]);
     put(&*first, LEAF_BYTES, &one[MIB..]);
     put(&*second, LEAF_BYTES, &two[MIB..]);
-    first.finish(&Whole::default()).unwrap();
+    first.finish(&Expected::default()).unwrap();
     assert_eq!(place.bytes("file"), one);
-    second.finish(&Whole::default()).unwrap();
+    second.finish(&Expected::default()).unwrap();
     assert_eq!(place.bytes("file"), two, "the last to finish wins, whole");
     assert_eq!(place.names(), ["file"]);
 }
@@ -195,7 +195,7 @@ fn publish_keeps_mode_and_owner_when_replacing() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     let is_root = std::os::unix::fs::chown(&path, Some(12345), Some(54321)).is_ok();
     let before = fs::metadata(&path).unwrap();
-    let given = |bytes: &[u8]| Given {
+    let given = |bytes: &[u8]| SmallWrite {
         path: "file".into(),
         bytes: bytes.to_vec(),
         how: WriteMode::Replace(None),
@@ -221,9 +221,9 @@ fn publish_keeps_mode_and_owner_when_replacing() {
     // A requested mode has priority over the old file's.
     let sink = dir.write(p("file"), &Write::default()).unwrap();
     put(&*sink, 0, b"x");
-    sink.finish(&Whole {
+    sink.finish(&Expected {
         mode: Some(0o600),
-        ..Whole::default()
+        ..Expected::default()
     })
     .unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
@@ -244,9 +244,9 @@ fn publish_sets_mode_and_time() {
         .unwrap();
     put(&*sink, 0, b"x");
     let mtime = Some(Duration::new(1_000_000_000, 123_456_789));
-    sink.finish(&Whole {
+    sink.finish(&Expected {
         mtime,
-        ..Whole::default()
+        ..Expected::default()
     })
     .unwrap();
     let meta = fs::metadata(place.0.join("file")).unwrap();
@@ -298,7 +298,7 @@ fn publish_patches_in_place_in_closed_directory() {
     );
     let new = dir.write(p("new"), &Write::default());
     assert!(matches!(new, Err(Error::Denied { .. })));
-    let mut one = Some(Given {
+    let mut one = Some(SmallWrite {
         path: "file".into(),
         bytes: b"small".to_vec(),
         how: WriteMode::Replace(None),
@@ -332,7 +332,7 @@ fn publish_keeps_holes() {
         for i in 1..64 {
             put(&*sink, i * LEAF_BYTES, &zeros);
         }
-        sink.finish(&Whole::default()).unwrap();
+        sink.finish(&Expected::default()).unwrap();
         let meta = fs::metadata(place.0.join(name)).unwrap();
         assert_eq!(meta.len(), 64 << 20);
         assert!(
@@ -366,7 +366,7 @@ fn publish_keeps_holes_over_unrecorded_bytes() {
     for i in 1..8 {
         put(&*sink, i * LEAF_BYTES, &vec![0; MIB]);
     }
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     let bytes = place.bytes("file");
     assert!(bytes[..MIB] == noise(MIB, 1)[..] && bytes[MIB..].iter().all(|&b| b == 0));
 }
@@ -386,7 +386,7 @@ fn publish_overwrites_refused_bytes_with_zeros_too() {
     sink.said(0, tree.chain(0, 2 << 20).unwrap()).unwrap();
     assert_eq!(sink.done(), Extents::from(LEAF_BYTES..2 * LEAF_BYTES));
     put(&*sink, 0, &zeros);
-    let finished = sink.finish(&Whole::default()).unwrap();
+    let finished = sink.finish(&Expected::default()).unwrap();
     assert_eq!(place.bytes("file")[..MIB], zeros);
     assert_eq!(
         finished.digests,
@@ -447,7 +447,7 @@ fn publish_without_room_keeps_the_partial() {
     let sink = dir.write(p("file"), &Write::of_size(2 << 20)).unwrap();
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
     put(&*sink, LEAF_BYTES, &bytes[MIB..]);
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     assert_eq!(place.bytes("file"), bytes);
 }
 
@@ -465,9 +465,9 @@ fn publish_drops_unconfirmed_leaves_after_mismatch() {
     }
     sink.said(1, tree.chain(1, 3 << 20).unwrap()).unwrap();
     let digest = Some(Digest::of(Algorithm::Blake3, b"else"));
-    let refused = sink.finish(&Whole {
+    let refused = sink.finish(&Expected {
         digest,
-        ..Whole::default()
+        ..Expected::default()
     });
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     let kept = dir.partial(p("file"), None).unwrap().unwrap();
@@ -477,9 +477,9 @@ fn publish_drops_unconfirmed_leaves_after_mismatch() {
     put(&*sink, 2 * LEAF_BYTES, &bytes[2 * MIB..]);
     let digest = Some(Digest::of(Algorithm::Blake3, &bytes));
     let finished = sink
-        .finish(&Whole {
+        .finish(&Expected {
             digest,
-            ..Whole::default()
+            ..Expected::default()
         })
         .unwrap();
     assert_eq!(finished.verified, Verified::By(Algorithm::Blake3));
@@ -496,7 +496,7 @@ fn publish_is_corrupt_until_leaf_is_repaired() {
     put(&*sink, LEAF_BYTES, &bytes[MIB..]);
     sink.said(1, Chain([7; 32])).unwrap();
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
-    let refused = sink.finish(&Whole::default());
+    let refused = sink.finish(&Expected::default());
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     assert_eq!(
         dir.partial(p("file"), None).unwrap().unwrap().done,
@@ -524,7 +524,7 @@ fn publish_reads_only_partial_leaves_again() {
     );
     put(&*sink, 2 * LEAF_BYTES, &bytes[2 * MIB..3 * MIB]);
     put(&*sink, 3 * LEAF_BYTES, &bytes[3 * MIB..]);
-    let finished = sink.finish(&Whole::default()).unwrap();
+    let finished = sink.finish(&Expected::default()).unwrap();
     assert_eq!(finished.reread_bytes, 1000);
     assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
 }
@@ -549,7 +549,7 @@ fn publish_keeps_a_dropped_small_upload() {
     );
     let sink = dir.write(p("file"), &write).unwrap();
     put(&*sink, 4000, &bytes[4000..]);
-    sink.finish(&Whole::default()).unwrap();
+    sink.finish(&Expected::default()).unwrap();
     assert_eq!(place.bytes("file"), bytes);
     assert_eq!(place.names(), ["file"]);
 }
@@ -602,7 +602,7 @@ fn publish_trusts_synced_bytes_after_power_cut() {
             &bytes[piece.start as usize..piece.end as usize],
         );
     }
-    let finished = sink.finish(&Whole::default()).unwrap();
+    let finished = sink.finish(&Expected::default()).unwrap();
     assert_eq!(place.bytes("file"), bytes);
     assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
     assert_eq!(
@@ -648,9 +648,9 @@ fn publish_resumed_is_not_vouched_for() {
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
     put(&*sink, LEAF_BYTES, &bytes[MIB..]);
     let came = Digest::of(Algorithm::Blake3, &bytes);
-    let whole = Whole {
+    let whole = Expected {
         digest: Some(came.clone()),
-        ..Whole::default()
+        ..Expected::default()
     };
     let finished = sink.finish(&whole).unwrap();
     assert_eq!(finished.digests.first(), Some(&came), "of what came");
@@ -698,7 +698,7 @@ fn publish_reads_changed_partial_again() {
     assert_eq!(sink.done(), Extents::from(0..LEAF_BYTES));
     put(&*sink, LEAF_BYTES, &bytes[MIB..2 * MIB]);
     put(&*sink, 2 * LEAF_BYTES, &bytes[2 * MIB..]);
-    let finished = sink.finish(&Whole::default()).unwrap();
+    let finished = sink.finish(&Expected::default()).unwrap();
     assert_eq!(finished.reread_bytes, LEAF_BYTES);
     assert_eq!(finished.digests, [Digest::of(Algorithm::Blake3, &bytes)]);
     assert!(place.bytes("file") == bytes);
@@ -735,13 +735,13 @@ pub(super) fn reboot(place: &Scratch) {
             .open(place.0.join(&name))
             .unwrap()
     };
-    let found = Found::read(&open()).unwrap().unwrap();
-    let record = Record::go_on(open(), &found);
+    let found = FoundRecord::read(&open()).unwrap().unwrap();
+    let record = PartialRecord::go_on(open(), &found);
     for (leaf, slot) in &found.slots {
         record
             .write(
                 *leaf,
-                &Slot {
+                &LeafSlot {
                     boot: [0xbb; 16],
                     ..slot.clone()
                 },

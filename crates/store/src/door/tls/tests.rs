@@ -3,7 +3,7 @@
 use super::*;
 use godwit_trust::{
     Credential,
-    door::{Doorway, Elsewhere, Fingerprint, Wanted, visit},
+    door::{Doorway, Elsewhere, Fingerprint, WantedHost, visit},
     lab,
 };
 use std::{future::poll_fn, time::Duration};
@@ -12,7 +12,7 @@ use tokio::io::{DuplexStream, duplex};
 /// Both ends of a connection over a line that holds `room` bytes.
 async fn conversation(room: usize) -> (Tls<DuplexStream>, Tls<DuplexStream>) {
     let key = lab::throw_away(Duration::from_secs(60)).unwrap();
-    let wanted = Wanted::Key(Fingerprint::of_credential(&key).unwrap());
+    let wanted = WantedHost::Key(Fingerprint::of_credential(&key).unwrap());
     let doorway = Doorway::of(&key, &[], None).unwrap();
     let (ours, theirs) = duplex(room);
     let visiting = visit(&Credential::nobody(), &wanted, "host").unwrap();
@@ -160,6 +160,6 @@ fn early_hangup_is_a_broken_connection() {
         drop(ours);
         let engine = doorway.open(&Elsewhere::default()).unwrap();
         let failed = Tls::begin(engine, theirs).await.unwrap_err();
-        assert!(matches!(failed, Failed::Io(_)), "{failed:?}");
+        assert!(matches!(failed, TlsFailure::Io(_)), "{failed:?}");
     });
 }

@@ -1,10 +1,10 @@
 //! Hearing the server while bytes go out.
 
 use crate::remote::{
-    attend::Begun,
+    attend::TransferStart,
     headway::Headway,
-    parts::{Claim, When},
-    session::Session,
+    parts::{Claim, NoteTiming},
+    session::RemoteSession,
 };
 use crate::{
     Error, Result,
@@ -26,15 +26,15 @@ use std::{
 };
 
 /// The server's replies about this upload.
-pub(super) struct Words {
-    pub(super) state: Mutex<Said>,
+pub(super) struct ReplyListener {
+    pub(super) state: Mutex<UploadReplies>,
     pub(super) ended: Condvar,
     /// Raised when no more bytes will be sent.
     pub(super) closing: Wake,
 }
 
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct UploadReplies {
     pub(super) landed: Extents,
     pub(super) chains: BTreeMap<u64, Chain>,
     pub(super) is_closing: bool,
@@ -46,8 +46,8 @@ pub(super) struct Said {
     pub(super) published: Option<ReplyFacts>,
 }
 
-impl Words {
-    pub(super) fn state(&self) -> MutexGuard<'_, Said> {
+impl ReplyListener {
+    pub(super) fn state(&self) -> MutexGuard<'_, UploadReplies> {
         self.state.lock()
     }
 
@@ -70,13 +70,13 @@ impl Words {
             said.landed.clone()
         };
         if let Some(part) = part {
-            part.note(&landed, When::InTime);
+            part.note(&landed, NoteTiming::InTime);
         }
     }
 
     /// Waits for the end of the dialogue; returns the refusal if it ended with one.
     pub(super) fn refusal_within(&self, patience: Duration) -> Option<Reply> {
-        let (mut said, is_open) = (self.state(), |said: &mut Said| !said.has_ended);
+        let (mut said, is_open) = (self.state(), |said: &mut UploadReplies| !said.has_ended);
         self.ended.wait_while_for(&mut said, is_open, patience);
         said.refusal.clone()
     }
@@ -84,8 +84,8 @@ impl Words {
 
 /// Reads the server's replies about one transfer.
 pub(super) struct Listening {
-    pub(super) session: Session,
-    pub(super) told: Arc<Words>,
+    pub(super) session: RemoteSession,
+    pub(super) told: Arc<ReplyListener>,
     /// The claim on the part, given up if the wait for the end timed out.
     pub(super) part: Weak<Claim>,
     /// Only nodes are known to obey ABOR at once and to continue.
@@ -96,10 +96,10 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub(super) fn until_final(mut self, begun: Begun) -> (Session, Result<Reply>) {
+    pub(super) fn until_final(mut self, begun: TransferStart) -> (RemoteSession, Result<Reply>) {
         let last = match begun {
-            Begun::Over(reply) => Ok(reply),
-            Begun::Moving => self.hear(),
+            TransferStart::Over(reply) => Ok(reply),
+            TransferStart::Moving => self.hear(),
         };
         let mut said = self.told.state();
         said.has_ended = true;

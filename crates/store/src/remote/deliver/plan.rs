@@ -2,8 +2,8 @@
 
 use crate::remote::{
     Appear, Remote, names,
-    parts::{Claim, Remembered, When},
-    session::Session,
+    parts::{Claim, NoteTiming, Remembered},
+    session::RemoteSession,
 };
 use crate::{
     Checks, Error, Limit, Result, SMALL_BYTES, Width, Write, WriteMode, channel::TransferMode,
@@ -20,7 +20,7 @@ use std::{
 };
 
 /// The decisions about an upload before its first byte.
-pub(super) struct Delivery {
+pub(super) struct DeliveryPlan {
     pub(super) path: PathBuf,
     /// Where the file is to appear.
     pub(super) name: Vec<u8>,
@@ -35,10 +35,10 @@ pub(super) struct Delivery {
     pub(super) landed: Extents,
 }
 
-impl Delivery {
+impl DeliveryPlan {
     pub(super) fn plan(
         remote: &Remote,
-        session: &mut Session,
+        session: &mut RemoteSession,
         path: &Path,
         write: &Write<'_>,
     ) -> Result<Self> {
@@ -89,13 +89,17 @@ impl Delivery {
         if write.how != WriteMode::InPlace {
             delivery.landed = delivery.earlier(session, write)?;
             // A part that begins anew is cut off first: none of its old bytes may count.
-            delivery.part.note(&delivery.landed, When::Now);
+            delivery.part.note(&delivery.landed, NoteTiming::Now);
         }
         Ok(delivery)
     }
 
     /// Asks for the part of an earlier attempt, and removes the part if it cannot be resumed.
-    pub(super) fn earlier(&self, session: &mut Session, write: &Write<'_>) -> Result<Extents> {
+    pub(super) fn earlier(
+        &self,
+        session: &mut RemoteSession,
+        write: &Write<'_>,
+    ) -> Result<Extents> {
         let mut left = match self.family {
             Family::Godwit => {
                 let upload = self.upload();
@@ -214,7 +218,7 @@ impl Delivery {
     }
 
     /// Tells whether to compute ADLER32 of the sent bytes: a GridFTP server can be asked for that at the end.
-    pub(super) fn sums(&self, session: &Session) -> bool {
+    pub(super) fn sums(&self, session: &RemoteSession) -> bool {
         let offered = session.peer.features.checksums();
         let is_asked_there = self.checks.blake3 && offered.contains(&Algorithm::Adler32);
         // A node reports leaves of whole files; a range in place has partial ones at its ends.

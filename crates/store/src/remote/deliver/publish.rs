@@ -1,17 +1,23 @@
 //! Gives a complete upload its name, and compares the file with the sent bytes and with
 //! the source's hashes.
 
-use crate::remote::{Remote, faults, names, session::Session};
+use crate::remote::{Remote, faults, names, session::RemoteSession};
 use crate::store::is_no_conflict;
-use crate::{EntryKind, Error, Finished, Result, Set, Store, Take, Verified, Whole, WriteMode};
+use crate::{
+    BlockWriter, EntryKind, Error, Expected, Finished, Result, Set, Store, Verified, WriteMode,
+};
 use godwit_core::{Algorithm, Block, Digest, Extents, Hashing, Version};
 use godwit_wire::client::{self, Family, ReplyFacts, Talk, Upload};
 use parking_lot::Mutex;
 use std::time::{Duration, SystemTime};
 
-use super::{Delivering, plan::Delivery};
+use super::{Delivering, plan::DeliveryPlan};
 impl Delivering {
-    pub(super) fn publish(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+    pub(super) fn publish(
+        &self,
+        session: &mut RemoteSession,
+        whole: &Expected,
+    ) -> Result<Finished> {
         let plan = &self.plan;
         if let WriteMode::Replace(Some(version)) = &plan.how {
             check_unchanged(&self.remote, session, plan, version)?;
@@ -22,7 +28,7 @@ impl Delivering {
         }
     }
 
-    fn publish_ours(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+    fn publish_ours(&self, session: &mut RemoteSession, whole: &Expected) -> Result<Finished> {
         let plan = &self.plan;
         let size = whole.size.or(plan.size);
         let sent = size.and_then(|size| self.digest_of_sent(size));
@@ -95,7 +101,11 @@ impl Delivering {
     }
 
     /// Compares the sent bytes with a digest of another kind that the source reported.
-    fn compare_with_source(&self, whole: &Whole, size: Option<u64>) -> Result<Option<Algorithm>> {
+    fn compare_with_source(
+        &self,
+        whole: &Expected,
+        size: Option<u64>,
+    ) -> Result<Option<Algorithm>> {
         let Some(named) = whole
             .digest
             .as_ref()
@@ -123,7 +133,11 @@ impl Delivering {
 
     /// Compares a published file with a foreign source's digest, of an algorithm that is not computed on the way. A
     /// wrong file is removed from its name.
-    fn compare_published(&self, session: &mut Session, expected: &Digest) -> Result<Verified> {
+    fn compare_published(
+        &self,
+        session: &mut RemoteSession,
+        expected: &Digest,
+    ) -> Result<Verified> {
         let (plan, by) = (&self.plan, expected.algorithm());
         let reply = session.ask_one(client::checksum(by, None, &plan.name)?)?;
         faults::check(&session.host, &plan.path, &reply)?;
@@ -139,7 +153,7 @@ impl Delivering {
         ))
     }
 
-    fn publish_there(&self, session: &mut Session, whole: &Whole) -> Result<Finished> {
+    fn publish_there(&self, session: &mut RemoteSession, whole: &Expected) -> Result<Finished> {
         let plan = &self.plan;
         let found = names::stat(session, &plan.path, plan.file())?;
         if let Some(size) = whole.size
@@ -181,7 +195,12 @@ impl Delivering {
     }
 
     /// Compares the published file with the expected hash, by a checksum that both know.
-    fn compare(&self, session: &mut Session, whole: &Whole, size: u64) -> Result<Option<Digest>> {
+    fn compare(
+        &self,
+        session: &mut RemoteSession,
+        whole: &Expected,
+        size: u64,
+    ) -> Result<Option<Digest>> {
         let offered = session.peer.features.checksums();
         let named = whole
             .digest
@@ -210,7 +229,7 @@ impl Delivering {
     }
 
     /// Compares each range that was written in place with the sent bytes, if the server computes checksums.
-    fn compare_ranges(&self, session: &mut Session) -> Result<Verified> {
+    fn compare_ranges(&self, session: &mut RemoteSession) -> Result<Verified> {
         const BY: Algorithm = Algorithm::Adler32;
         let plan = &self.plan;
         let (given, is_drawn) = {
@@ -245,7 +264,7 @@ impl Delivering {
     }
 
     /// Gives the file its time and mode. A server that cannot is no reason to fail.
-    fn dress(&self, session: &mut Session, whole: &Whole) -> Result<()> {
+    fn dress(&self, session: &mut RemoteSession, whole: &Expected) -> Result<()> {
         let plan = &self.plan;
         let mode = match whole.mode.or(plan.mode) {
             // A replaced file keeps its mode.
@@ -275,7 +294,7 @@ impl Delivering {
     }
 
     /// Renames the part to its name.
-    fn move_in(&self, session: &mut Session) -> Result<()> {
+    fn move_in(&self, session: &mut RemoteSession) -> Result<()> {
         let plan = &self.plan;
         // The lock keeps other uploads of this process from coming between the check and the rename. Another program
         // may, since FTP has no "only if the name is free".
@@ -317,8 +336,8 @@ const LACKS: &str = " bytes are missing (";
 /// Refuses if the file is not the version that was to be replaced.
 pub(super) fn check_unchanged(
     remote: &Remote,
-    session: &mut Session,
-    plan: &Delivery,
+    session: &mut RemoteSession,
+    plan: &DeliveryPlan,
     version: &Version,
 ) -> Result<()> {
     let found = match version {
@@ -344,8 +363,8 @@ pub(super) fn check_unchanged(
 /// Returns the digest of what stands under the name, read back if the server computes none.
 fn digest_of(
     remote: &Remote,
-    session: &mut Session,
-    plan: &Delivery,
+    session: &mut RemoteSession,
+    plan: &DeliveryPlan,
     by: Algorithm,
 ) -> Result<Digest> {
     if session.peer.features.checksums().contains(&by) {
@@ -362,7 +381,7 @@ fn digest_of(
 /// Hashes bytes that arrive in order, as on one stream.
 struct ReadBack(Mutex<Option<Hashing>>);
 
-impl Take for ReadBack {
+impl BlockWriter for ReadBack {
     fn put(&self, block: Block<'_>) -> Result<()> {
         if let Some(hashing) = &mut *self.0.lock() {
             hashing.update(block.bytes);

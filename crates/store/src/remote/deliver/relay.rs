@@ -1,7 +1,7 @@
 //! Third-party transfer: the target receives bytes directly from the source, and none pass through us. We set the
 //! addresses, read both servers' replies, and compare them.
 
-use super::{Delivering, Phase};
+use super::{DeliverPhase, Delivering};
 use crate::{
     Error, Read, Result, Width,
     channel::TransferMode,
@@ -10,7 +10,7 @@ use crate::{
         fetch::tell_width,
         headway::Headway,
         names, proof,
-        session::{Pair, Session, Warm},
+        session::{PairSettings, RemoteSession, Warm},
     },
 };
 use godwit_core::{Extents, LEAF_BYTES};
@@ -29,9 +29,9 @@ use std::{
 };
 
 /// Both ends of one transfer.
-struct Ends<'a> {
-    source: Session,
-    target: Session,
+struct RelayEnds<'a> {
+    source: RemoteSession,
+    target: RemoteSession,
     path: &'a Path,
     stall: Duration,
     /// Called with the ranges that landed, as the target reports them.
@@ -40,7 +40,7 @@ struct Ends<'a> {
     /// Connections of the transfer before are to serve again.
     reuses: &'a mut bool,
     /// The connections that can serve the next transfer, if this one ends well.
-    pair: Option<Pair>,
+    pair: Option<PairSettings>,
     /// The error by which the source was lost, while the target continues.
     lost: Option<Error>,
 }
@@ -76,7 +76,7 @@ impl Delivering {
         on: &dyn Fn(Range<u64>),
     ) -> Result<Option<Read>> {
         let target = self.session()?;
-        let mut ends = Ends {
+        let mut ends = RelayEnds {
             source: from.0.take_for(&target)?,
             target,
             path,
@@ -93,16 +93,16 @@ impl Delivering {
             // Each may still wait for the other; hanging up is what ends both.
             _ => (ends.source.is_broken, ends.target.is_broken) = (true, true),
         }
-        let Ends { source, target, .. } = ends;
+        let RelayEnds { source, target, .. } = ends;
         from.0.give_back(source);
-        *self.phase.write() = Phase::Idle(match target.is_broken {
+        *self.phase.write() = DeliverPhase::Idle(match target.is_broken {
             true => None,
             false => Some(Box::new(target)),
         });
         relayed
     }
 
-    fn run(&self, ends: &mut Ends<'_>, from: &Remote, want: &Extents) -> Result<Option<Read>> {
+    fn run(&self, ends: &mut RelayEnds<'_>, from: &Remote, want: &Extents) -> Result<Option<Read>> {
         let is_plain = [&ends.source, &ends.target]
             .iter()
             .any(|s| s.family() == Family::Plain);
@@ -144,7 +144,7 @@ impl Delivering {
     /// returns that; `None` if one of them will not have a third party.
     fn prepare(
         &self,
-        ends: &mut Ends<'_>,
+        ends: &mut RelayEnds<'_>,
         mode: TransferMode,
         want: &Extents,
         name: &[u8],
@@ -176,7 +176,7 @@ impl Delivering {
     }
 }
 
-impl Ends<'_> {
+impl RelayEnds<'_> {
     /// Has both ask the same of data connections. Returns false if they cannot.
     fn agree(&mut self, remote: &Remote) -> Result<bool> {
         match (&self.source.safety, &self.target.safety) {
@@ -217,14 +217,14 @@ impl Ends<'_> {
         let to = self.target.relay_target(mode)?;
         let id = NEXT_PAIR.fetch_add(1, Relaxed);
         let at = Instant::now();
-        self.pair = can_be_kept.then_some(Pair { id, streams, at });
+        self.pair = can_be_kept.then_some(PairSettings { id, streams, at });
         // Told to each host of the source for itself.
         let streams = self.source.relay_streams(width, hosts.max(to.len()));
         self.source.relay_source(mode, streams, &to)
     }
 
     fn keep_pair(&mut self) {
-        let pair = self.pair.map(|pair| Pair {
+        let pair = self.pair.map(|pair| PairSettings {
             at: Instant::now(),
             ..pair
         });
@@ -366,8 +366,12 @@ impl Ends<'_> {
 }
 
 /// Returns the connections of an earlier transfer, if both servers keep the same ones and they can serve `streams`.
-fn common(source: Option<Pair>, target: Option<Pair>, streams: (usize, usize)) -> Option<Pair> {
-    let serves = |pair: &Pair| pair.streams == streams && pair.at.elapsed() < KEPT;
+fn common(
+    source: Option<PairSettings>,
+    target: Option<PairSettings>,
+    streams: (usize, usize),
+) -> Option<PairSettings> {
+    let serves = |pair: &PairSettings| pair.streams == streams && pair.at.elapsed() < KEPT;
     source.filter(|pair| target == Some(*pair)).filter(serves)
 }
 
@@ -434,7 +438,7 @@ mod tests {
     #[test]
     fn only_what_both_keep_serves_again() {
         let now = Instant::now();
-        let pair = |id, streams, at| Some(Pair { id, streams, at });
+        let pair = |id, streams, at| Some(PairSettings { id, streams, at });
         let one = pair(1, (1, 4), now);
         assert_eq!(common(one, one, (1, 4)), one);
         // Each has connections, but not with the other.

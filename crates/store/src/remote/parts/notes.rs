@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The note of one part, which no other process of this user writes to meanwhile.
-pub(super) struct Note {
+pub(super) struct PartNote {
     path: PathBuf,
     of: String,
     written_at: Option<Instant>,
@@ -23,14 +23,14 @@ pub(super) struct Note {
 
 /// Whether a note may wait for the next one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::remote) enum When {
+pub(in crate::remote) enum NoteTiming {
     /// Another will follow.
     InTime,
     /// This may be the last.
     Now,
 }
 
-impl Note {
+impl PartNote {
     /// Opens the note of what `of` names; `None`: another process writes to it.
     pub(super) fn open(directory: &Path, of: &str) -> io::Result<Option<Self>> {
         fs::create_dir_all(directory)?;
@@ -55,9 +55,9 @@ impl Note {
 
     /// Notes landed ranges. A note that is too early is skipped. So is one that would be huge, since the older note
     /// still holds.
-    pub(super) fn write(&mut self, landed: &Extents, when: When) -> io::Result<()> {
+    pub(super) fn write(&mut self, landed: &Extents, when: NoteTiming) -> io::Result<()> {
         let is_early = self.written_at.is_some_and(|at| at.elapsed() < PAUSE);
-        if (is_early && when == When::InTime) || landed.count() > RANGES_MAX {
+        if (is_early && when == NoteTiming::InTime) || landed.count() > RANGES_MAX {
             return Ok(());
         }
         self.written_at = Some(Instant::now());
@@ -73,7 +73,7 @@ impl Note {
     }
 }
 
-impl Drop for Note {
+impl Drop for PartNote {
     fn drop(&mut self) {
         if !self.path.with_extension(LANDED).exists() {
             // The lock is still held, so no other process uses the file.
@@ -163,8 +163,8 @@ mod tests {
 
     const OF: &str = "ftp://me@fermi:21 /data/.x.0123.godwit-part";
 
-    fn open(directory: &Path) -> Note {
-        Note::open(directory, OF)
+    fn open(directory: &Path) -> PartNote {
+        PartNote::open(directory, OF)
             .unwrap()
             .expect("it is not in use")
     }
@@ -175,10 +175,10 @@ mod tests {
         let landed: Extents = [0..5, 7..9].into_iter().collect();
         let mut note = open(directory.path());
         assert_eq!(note.read(), Extents::new());
-        note.write(&landed, When::Now).unwrap();
+        note.write(&landed, NoteTiming::Now).unwrap();
         drop(note);
         assert_eq!(open(directory.path()).read(), landed);
-        let other = Note::open(directory.path(), "ftp://me@fermi:21 /y");
+        let other = PartNote::open(directory.path(), "ftp://me@fermi:21 /y");
         assert_eq!(other.unwrap().unwrap().read(), Extents::new());
         open(directory.path()).clear().unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -188,7 +188,7 @@ mod tests {
     fn a_note_has_one_writer() {
         let directory = tempfile::tempdir().unwrap();
         let note = open(directory.path());
-        assert!(Note::open(directory.path(), OF).unwrap().is_none());
+        assert!(PartNote::open(directory.path(), OF).unwrap().is_none());
         drop(note);
         open(directory.path());
     }
@@ -197,10 +197,10 @@ mod tests {
     fn fast_notes_are_skipped_except_last() {
         let directory = tempfile::tempdir().unwrap();
         let mut note = open(directory.path());
-        note.write(&(0..1).into(), When::InTime).unwrap();
-        note.write(&(0..2).into(), When::InTime).unwrap();
+        note.write(&(0..1).into(), NoteTiming::InTime).unwrap();
+        note.write(&(0..2).into(), NoteTiming::InTime).unwrap();
         assert_eq!(note.read(), (0..1).into());
-        note.write(&(0..3).into(), When::Now).unwrap();
+        note.write(&(0..3).into(), NoteTiming::Now).unwrap();
         assert_eq!(note.read(), (0..3).into());
     }
 
@@ -218,11 +218,11 @@ mod tests {
     #[test]
     fn sweep_spares_notes_in_use() {
         let directory = tempfile::tempdir().unwrap();
-        let mut left = Note::open(directory.path(), "left").unwrap().unwrap();
-        left.write(&(0..1).into(), When::Now).unwrap();
+        let mut left = PartNote::open(directory.path(), "left").unwrap().unwrap();
+        left.write(&(0..1).into(), NoteTiming::Now).unwrap();
         drop(left);
         let mut used = open(directory.path());
-        used.write(&(0..1).into(), When::Now).unwrap();
+        used.write(&(0..1).into(), NoteTiming::Now).unwrap();
         sweep(directory.path(), Duration::from_secs(60)).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
         for entry in fs::read_dir(directory.path()).unwrap() {
