@@ -21,7 +21,7 @@ use std::{
 
 /// A cache that was opened.
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct CacheHandle {
     /// That of a peer.
     on: Option<String>,
     /// Files that this program has locked.
@@ -43,7 +43,7 @@ pub(crate) struct AddedFile {
     pub(crate) opened: OpenedFile,
 }
 
-impl Cache {
+impl CacheHandle {
     pub(crate) fn open(on: Option<&str>) -> Result<Self> {
         let on = on.filter(|on| !on.is_empty());
         if let Some(other) = on.filter(|on| !on.starts_with("peer:")) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 #[repr(C)]
 #[derive(Debug)]
-pub struct Stat {
+pub struct GodwitStat {
     size: u64,
     mtime_ns: i64,
     mode: i32,
@@ -23,7 +23,7 @@ pub struct Stat {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
+pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut GodwitStat) -> c_int {
     told(-1, || {
         let url = Name::there(text(name)?)?;
         let stat = place(stat)?;
@@ -34,7 +34,7 @@ pub extern "C" fn godwit_stat(name: *const c_char, stat: *mut Stat) -> c_int {
             return Err(odd(&url, &format!("{:?}", answer.tell)).into());
         };
         let mtime = told.mtime_ns.and_then(|ns| i64::try_from(ns).ok());
-        *stat = Stat {
+        *stat = GodwitStat {
             size: told.size,
             mtime_ns: mtime.unwrap_or(-1),
             mode: told

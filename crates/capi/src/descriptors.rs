@@ -214,7 +214,7 @@ pub(crate) fn flags_of(mode: &CStr) -> Option<i32> {
 }
 
 /// Opens as fopen(3) does.
-pub(crate) fn open_stream(name: &CStr, mode: &CStr) -> Result<system::Stream> {
+pub(crate) fn open_stream(name: &CStr, mode: &CStr) -> Result<system::StdioStream> {
     let wanted = || format!("open {}", name.to_string_lossy());
     if let Name::Here(path) = Name::of(name)? {
         return system::open_stream(&path, mode)

@@ -3,14 +3,14 @@
 //! No panic unwinds into C: a panic is a failure of its own kind.
 
 use crate::{
-    cache::Cache,
+    cache::CacheHandle,
     descriptors,
     failure::{self, About, Failure, Result},
     files::CloseMode,
     name::Name,
-    ops::{End, Number, OpOptions, Origin, Target, UNIT_BYTES},
+    ops::{End, Number, OpOptions, OpSource, OpTarget, UNIT_BYTES},
     process::{self, Instance},
-    system::{self, CallerBuffer, Mapped, Stream},
+    system::{self, CallerBuffer, Mapped, StdioStream},
 };
 use godwit_local::{Kind, Refusal};
 use godwit_wire::local::{
@@ -153,7 +153,7 @@ pub extern "C" fn gass_open(name: *const c_char, flags: c_int, mode: mode_t) -> 
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_fopen(name: *const c_char, mode: *const c_char) -> Stream {
+pub extern "C" fn gass_fopen(name: *const c_char, mode: *const c_char) -> StdioStream {
     told(ptr::null_mut(), || {
         descriptors::open_stream(text(name)?, text(mode)?)
     })
@@ -170,16 +170,16 @@ pub extern "C" fn godwit_close(fd: c_int, how: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_fclose(stream: Stream) -> c_int {
+pub extern "C" fn gass_fclose(stream: StdioStream) -> c_int {
     close_stream(stream, || Ok(None))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn godwit_fclose(stream: Stream, how: c_int) -> c_int {
+pub extern "C" fn godwit_fclose(stream: StdioStream, how: c_int) -> c_int {
     close_stream(stream, || waits(how).map(Some))
 }
 
-fn close_stream(stream: Stream, how: impl FnOnce() -> Result<Option<CloseMode>>) -> c_int {
+fn close_stream(stream: StdioStream, how: impl FnOnce() -> Result<Option<CloseMode>>) -> c_int {
     told(libc::EOF, || {
         if stream.is_null() {
             return Err(Failure::invalid("close a stream", "it is NULL"));
@@ -253,7 +253,7 @@ impl Entry {
     }
 }
 
-fn cache<'a>(cache: *mut Cache) -> Result<&'a Cache> {
+fn cache<'a>(cache: *mut CacheHandle) -> Result<&'a CacheHandle> {
     // SAFETY: godwit.h asks for what gass_cache_open() returned and gass_cache_close() was not told.
     unsafe { cache.as_ref() }.ok_or_else(|| Failure::invalid("use a cache", "it is NULL"))
 }
@@ -263,15 +263,15 @@ fn cached(url: *const c_char) -> Result<String> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_cache_open(on: *const c_char) -> *mut Cache {
+pub extern "C" fn gass_cache_open(on: *const c_char) -> *mut CacheHandle {
     told(ptr::null_mut(), || {
-        let cache = Cache::open(optional(on, "where the cache is")?)?;
+        let cache = CacheHandle::open(optional(on, "where the cache is")?)?;
         Ok(Box::into_raw(Box::new(cache)))
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_cache_close(cache: *mut Cache) -> c_int {
+pub extern "C" fn gass_cache_close(cache: *mut CacheHandle) -> c_int {
     told(-1, || {
         if cache.is_null() {
             return Err(Failure::invalid("close a cache", "it is NULL"));
@@ -284,7 +284,7 @@ pub extern "C" fn gass_cache_close(cache: *mut Cache) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_cache_add(
-    on: *mut Cache,
+    on: *mut CacheHandle,
     url: *const c_char,
     tag: *const c_char,
     entry: *mut Entry,
@@ -308,7 +308,7 @@ pub extern "C" fn gass_cache_add(
 /// Returns how long the path is; a buffer that is too short for it and its end is left alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_cache_path(
-    on: *mut Cache,
+    on: *mut CacheHandle,
     url: *const c_char,
     at: *mut c_char,
     size: size_t,
@@ -326,7 +326,11 @@ pub extern "C" fn gass_cache_path(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_cache_add_done(on: *mut Cache, url: *const c_char, timestamp: i64) -> c_int {
+pub extern "C" fn gass_cache_add_done(
+    on: *mut CacheHandle,
+    url: *const c_char,
+    timestamp: i64,
+) -> c_int {
     told(-1, || {
         cache(on)?
             .add_done(&cached(url)?, Some(timestamp), false)
@@ -335,7 +339,7 @@ pub extern "C" fn gass_cache_add_done(on: *mut Cache, url: *const c_char, timest
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_cache_add_failed(on: *mut Cache, url: *const c_char) -> c_int {
+pub extern "C" fn gass_cache_add_failed(on: *mut CacheHandle, url: *const c_char) -> c_int {
     told(-1, || {
         cache(on)?.add_done(&cached(url)?, None, true).map(|()| 0)
     })
@@ -343,7 +347,7 @@ pub extern "C" fn gass_cache_add_failed(on: *mut Cache, url: *const c_char) -> c
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_cache_delete_start(
-    on: *mut Cache,
+    on: *mut CacheHandle,
     url: *const c_char,
     entry: *mut Entry,
 ) -> c_int {
@@ -356,7 +360,7 @@ pub extern "C" fn gass_cache_delete_start(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_cache_delete(
-    on: *mut Cache,
+    on: *mut CacheHandle,
     url: *const c_char,
     tag: *const c_char,
 ) -> c_int {
@@ -368,7 +372,11 @@ pub extern "C" fn gass_cache_delete(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_cache_query(on: *mut Cache, url: *const c_char, entry: *mut Entry) -> c_int {
+pub extern "C" fn gass_cache_query(
+    on: *mut CacheHandle,
+    url: *const c_char,
+    entry: *mut Entry,
+) -> c_int {
     told(-1, || {
         let entry = place(entry)?;
         *entry = Entry::of(&cache(on)?.query(&cached(url)?)?);
@@ -378,7 +386,7 @@ pub extern "C" fn gass_cache_query(on: *mut Cache, url: *const c_char, entry: *m
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_cache_cleanup_tag(
-    on: *mut Cache,
+    on: *mut CacheHandle,
     url: *const c_char,
     tag: *const c_char,
 ) -> c_int {
@@ -391,7 +399,7 @@ pub extern "C" fn gass_cache_cleanup_tag(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gass_cache_cleanup_tag_all(on: *mut Cache, tag: *const c_char) -> c_int {
+pub extern "C" fn gass_cache_cleanup_tag_all(on: *mut CacheHandle, tag: *const c_char) -> c_int {
     told(-1, || {
         cache(on)?.clean_up(None, utf8(tag, "a tag")?).map(|()| 0)
     })
@@ -401,7 +409,7 @@ type Each = extern "C" fn(*mut c_void, *const c_char, *const *const c_char, *con
 
 #[unsafe(no_mangle)]
 pub extern "C" fn gass_cache_list(
-    on: *mut Cache,
+    on: *mut CacheHandle,
     prefix: *const c_char,
     each: Option<Each>,
     context: *mut c_void,
@@ -496,7 +504,7 @@ pub extern "C" fn gass_get_begin(
 ) -> Number {
     let range = (offset, length as u64);
     get(name, range, options, || {
-        buffer(at, length).map(Target::Buffer)
+        buffer(at, length).map(OpTarget::Buffer)
     })
 }
 
@@ -510,7 +518,7 @@ pub extern "C" fn gass_get_file_begin(
 ) -> Number {
     let range = (offset, length);
     get(name, range, options, || {
-        descriptor(fd).map(Target::Descriptor)
+        descriptor(fd).map(OpTarget::Descriptor)
     })
 }
 
@@ -518,7 +526,7 @@ fn get(
     name: *const c_char,
     range: (u64, u64),
     options: *const Wishes,
-    into: impl FnOnce() -> Result<Target>,
+    into: impl FnOnce() -> Result<OpTarget>,
 ) -> Number {
     told(-1, || {
         let (url, into) = (Name::there(text(name)?)?, into()?);
@@ -548,7 +556,7 @@ pub extern "C" fn gass_put_begin(
         let (url, from) = (Name::there(text(name)?)?, buffer(at.cast_mut(), length)?);
         let ours = Instance::ours()?;
         ours.ops
-            .put(&ours.talk, url, Origin::Buffer(from), wishes(options)?.1)
+            .put(&ours.talk, url, OpSource::Buffer(from), wishes(options)?.1)
     })
 }
 
@@ -564,7 +572,7 @@ pub extern "C" fn gass_put_file_begin(
         ours.ops.put(
             &ours.talk,
             url,
-            Origin::Descriptor(from),
+            OpSource::Descriptor(from),
             wishes(options)?.1,
         )
     })

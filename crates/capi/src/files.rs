@@ -21,7 +21,7 @@ use std::{
 
 /// Files of the node that this process has open.
 #[derive(Debug, Default)]
-pub(crate) struct Files(Mutex<HashMap<RawFd, Opened>>);
+pub(crate) struct OpenFiles(Mutex<HashMap<RawFd, Opened>>);
 
 /// A file of the node's.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub(crate) fn passed(
     }
 }
 
-impl Files {
+impl OpenFiles {
     /// Takes what the node has open for a number. If the program has a copy of it (dup(2)), the file stays open, under
     /// that number: it is given back once, with the last.
     pub(crate) fn take(&self, fd: RawFd, talk: &SharedConnection) -> Option<Opened> {

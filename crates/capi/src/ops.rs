@@ -77,15 +77,15 @@ enum OpWork {
     /// A get whose answer is a file in memory.
     Memory(PendingRequest),
     /// A range in the body of an answer, or in a file in memory.
-    Get(PendingRequest, Target),
+    Get(PendingRequest, OpTarget),
     /// A file is being opened, to be read or to be written.
     Opening(PendingRequest, Part),
     /// Ranges of a shared file are fetched, some at a time.
     Ensuring(PendingRequest, Handle, Vec<Vec<(u64, u64)>>),
     /// Bytes are moved from it.
-    Reading(ReadSide, Target),
+    Reading(ReadSide, OpTarget),
     /// Bytes are moved into it.
-    Writing(WriteSide, Origin),
+    Writing(WriteSide, OpSource),
     /// A write whose file is being closed at the node.
     Ending(PendingRequest),
     Over,
@@ -96,10 +96,10 @@ enum Part {
     Read {
         offset: u64,
         len: u64,
-        into: Target,
+        into: OpTarget,
     },
     Write {
-        from: Origin,
+        from: OpSource,
         wait: Wait,
         puts: Arc<Puts>,
     },
@@ -128,14 +128,14 @@ struct WriteSide {
 
 /// Target of the bytes.
 #[derive(Debug)]
-pub(crate) enum Target {
+pub(crate) enum OpTarget {
     Buffer(CallerBuffer),
     Descriptor(File),
 }
 
 /// Origin of the bytes.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum OpSource {
     Buffer(CallerBuffer),
     Descriptor(File),
 }
@@ -154,11 +154,11 @@ impl Ops {
         talk: &SharedConnection,
         url: String,
         (offset, len): (u64, u64),
-        into: Target,
+        into: OpTarget,
         options: OpOptions,
     ) -> Result<Number> {
         let end = offset.checked_add(len);
-        let is_short = matches!(into, Target::Buffer(_)) && len <= AT_ONCE_BYTES;
+        let is_short = matches!(into, OpTarget::Buffer(_)) && len <= AT_ONCE_BYTES;
         // What is long is read from the depot's file: one version of it, and nothing held twice in memory.
         if !is_short {
             let open = request::OpenRequest {
@@ -189,12 +189,12 @@ impl Ops {
         &self,
         talk: &SharedConnection,
         url: String,
-        from: Origin,
+        from: OpSource,
         options: OpOptions,
     ) -> Result<Number> {
         let size = match &from {
-            Origin::Buffer(buffer) => Some(buffer.len() as u64),
-            Origin::Descriptor(_) => None,
+            OpSource::Buffer(buffer) => Some(buffer.len() as u64),
+            OpSource::Descriptor(_) => None,
         };
         let put = request::PutRequest {
             url,
@@ -571,12 +571,12 @@ impl Op {
     /// Bytes came that were asked for.
     fn got(
         &mut self,
-        mut into: Target,
+        mut into: OpTarget,
         file: Option<File>,
         body: Vec<u8>,
         len: u64,
     ) -> Result<Turn> {
-        let Target::Buffer(buffer) = &mut into else {
+        let OpTarget::Buffer(buffer) = &mut into else {
             return Err(odd("it", "bytes that were not asked for").into());
         };
         if len > buffer.len() as u64 || (file.is_none() && body.len() as u64 != len) {
@@ -648,18 +648,18 @@ enum Turn {
 
 impl ReadSide {
     /// Moves a unit at most, and tells how much that was.
-    fn step(&mut self, into: &mut Target, done: u64, unit_bytes: usize) -> Result<u64> {
+    fn step(&mut self, into: &mut OpTarget, done: u64, unit_bytes: usize) -> Result<u64> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let unit = left.min(unit_bytes);
         if unit == 0 {
             return Ok(0);
         }
         let moved = match into {
-            Target::Buffer(buffer) => {
+            OpTarget::Buffer(buffer) => {
                 let part = buffer.part_mut(usize::try_from(done).unwrap_or(usize::MAX), unit);
                 retried(|| self.file.read_at(part, self.at))
             }
-            Target::Descriptor(out) => {
+            OpTarget::Descriptor(out) => {
                 let mut piece = vec![0; unit];
                 let came = retried(|| self.file.read_at(&mut piece, self.at));
                 came.and_then(|came| out.write_all(&piece[..came]).map(|()| came))
@@ -677,9 +677,9 @@ impl ReadSide {
 
 impl WriteSide {
     /// Moves one unit of bytes and returns its length; 0 at the end.
-    fn step(&mut self, from: &mut Origin, unit_bytes: usize) -> Result<u64> {
+    fn step(&mut self, from: &mut OpSource, unit_bytes: usize) -> Result<u64> {
         let moved = match from {
-            Origin::Buffer(buffer) => {
+            OpSource::Buffer(buffer) => {
                 let at = usize::try_from(self.at).unwrap_or(usize::MAX);
                 let piece = buffer.part(at, unit_bytes);
                 match piece.is_empty() {
@@ -687,7 +687,7 @@ impl WriteSide {
                     false => retried(|| self.file.write_at(piece, self.at)),
                 }
             }
-            Origin::Descriptor(file) => {
+            OpSource::Descriptor(file) => {
                 let mut piece = vec![0; unit_bytes];
                 let came = retried(|| file.read(&mut piece));
                 came.and_then(|came| {

@@ -6,7 +6,7 @@
 
 use crate::{
     failure::{Failure, Result},
-    files::Files,
+    files::OpenFiles,
     ops::Ops,
     puts::Puts,
     shares::SharedDescriptors,
@@ -34,7 +34,7 @@ use std::{
 pub(crate) struct Instance {
     process: u32,
     pub(crate) talk: SharedConnection,
-    pub(crate) files: Files,
+    pub(crate) files: OpenFiles,
     pub(crate) ops: Ops,
     pub(crate) puts: Arc<Puts>,
     pub(crate) shared: SharedDescriptors,
@@ -44,7 +44,7 @@ static OURS: AtomicPtr<Instance> = AtomicPtr::new(ptr::null_mut());
 
 /// Descriptors that a child closes.
 #[derive(Clone, Copy)]
-pub(crate) enum Known {
+pub(crate) enum ChildDescriptor {
     Socket,
     News,
     Ready,
@@ -64,7 +64,7 @@ impl Instance {
         let made = Box::into_raw(Box::new(Self {
             process: std::process::id(),
             talk: SharedConnection::new(OWNER).map_err(|error| no_descriptor(&error))?,
-            files: Files::default(),
+            files: OpenFiles::default(),
             ops: Ops::new(&puts),
             puts,
             shared: SharedDescriptors::default(),
@@ -77,8 +77,8 @@ impl Instance {
         };
         if is_theirs && OURS.compare_exchange(before, made, SeqCst, SeqCst).is_ok() {
             let library = Self::at(made).expect("it was made just now");
-            remember(Known::News, &library.talk.news);
-            remember(Known::Ready, &library.talk.ready);
+            remember(ChildDescriptor::News, &library.talk.news);
+            remember(ChildDescriptor::Ready, &library.talk.ready);
             return Ok(library);
         }
         // SAFETY: no other thread has seen `made`; another thread was first.
@@ -99,12 +99,12 @@ impl Instance {
 }
 
 /// Notes a descriptor that a child is to close.
-pub(crate) fn remember(which: Known, fd: &impl AsFd) {
+pub(crate) fn remember(which: ChildDescriptor, fd: &impl AsFd) {
     KNOWN[which as usize].store(fd.as_fd().as_raw_fd(), SeqCst);
 }
 
 /// Forgets it, before it is closed.
-pub(crate) fn forget(which: Known) {
+pub(crate) fn forget(which: ChildDescriptor) {
     KNOWN[which as usize].store(-1, SeqCst);
 }
 
@@ -112,9 +112,9 @@ pub(crate) fn forget(which: Known) {
 const OWNER: Owner = Owner {
     hello: |environment| who(&program(), environment),
     on_socket: |socket| match socket {
-        None => forget(Known::Socket),
+        None => forget(ChildDescriptor::Socket),
         Some(socket) => {
-            remember(Known::Socket, &socket);
+            remember(ChildDescriptor::Socket, &socket);
             watch_socket();
         }
     },
@@ -123,7 +123,7 @@ const OWNER: Owner = Owner {
 
 /// Returns what can be waited on for the connection and for what is ready; made by the first call.
 pub(crate) fn watch(ready: BorrowedFd<'_>) -> Result<RawFd> {
-    let known = KNOWN[Known::Watch as usize].load(SeqCst);
+    let known = KNOWN[ChildDescriptor::Watch as usize].load(SeqCst);
     if known >= 0 {
         return Ok(known);
     }
@@ -132,7 +132,7 @@ pub(crate) fn watch(ready: BorrowedFd<'_>) -> Result<RawFd> {
     if made < 0 {
         return Err(no_descriptor(&io::Error::last_os_error()));
     }
-    let slot = &KNOWN[Known::Watch as usize];
+    let slot = &KNOWN[ChildDescriptor::Watch as usize];
     if let Err(other) = slot.compare_exchange(-1, made, SeqCst, SeqCst) {
         // SAFETY: it was made above, and no other code has it.
         unsafe { libc::close(made) };
@@ -145,8 +145,8 @@ pub(crate) fn watch(ready: BorrowedFd<'_>) -> Result<RawFd> {
 
 /// Has a new connection be waited for as well.
 pub(crate) fn watch_socket() {
-    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
-    let socket = KNOWN[Known::Socket as usize].load(SeqCst);
+    let watch = KNOWN[ChildDescriptor::Watch as usize].load(SeqCst);
+    let socket = KNOWN[ChildDescriptor::Socket as usize].load(SeqCst);
     if watch >= 0 && socket >= 0 {
         add(watch, socket);
     }
@@ -154,8 +154,8 @@ pub(crate) fn watch_socket() {
 
 /// Has one that is over be no longer waited for: it would always be readable.
 pub(crate) fn unwatch_socket() {
-    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
-    let socket = KNOWN[Known::Socket as usize].load(SeqCst);
+    let watch = KNOWN[ChildDescriptor::Watch as usize].load(SeqCst);
+    let socket = KNOWN[ChildDescriptor::Socket as usize].load(SeqCst);
     if watch >= 0 && socket >= 0 {
         // SAFETY: numbers; a descriptor that is not in it is an error that changes nothing.
         unsafe { libc::epoll_ctl(watch, libc::EPOLL_CTL_DEL, socket, ptr::null_mut()) };
@@ -173,7 +173,7 @@ fn add(watch: RawFd, fd: RawFd) {
 
 /// Has something else be waited for as well.
 pub(crate) fn watch_also(fd: &impl AsFd) {
-    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
+    let watch = KNOWN[ChildDescriptor::Watch as usize].load(SeqCst);
     if watch >= 0 {
         add(watch, fd.as_fd().as_raw_fd());
     }
@@ -181,7 +181,7 @@ pub(crate) fn watch_also(fd: &impl AsFd) {
 
 /// No more, before it is closed: a child may have it still.
 pub(crate) fn watch_no_more(fd: &impl AsFd) {
-    let watch = KNOWN[Known::Watch as usize].load(SeqCst);
+    let watch = KNOWN[ChildDescriptor::Watch as usize].load(SeqCst);
     if watch >= 0 {
         let fd = fd.as_fd().as_raw_fd();
         // SAFETY: numbers; a descriptor that is not in it is an error that changes nothing.

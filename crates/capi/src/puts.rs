@@ -22,7 +22,7 @@ pub(crate) struct Puts(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    files: HashMap<String, Put>,
+    files: HashMap<String, OpenPut>,
     /// On which connection something was written that was not committed since.
     uncommitted: Option<u64>,
     /// Connection with writes that were not pushed since.
@@ -31,7 +31,7 @@ struct State {
 
 /// One of them. Its generation ends with a commit or push.
 #[derive(Debug)]
-struct Put {
+struct OpenPut {
     era: u64,
     handle: Handle,
     gathered: Vec<u8>,
@@ -125,7 +125,7 @@ impl Puts {
             return Err(odd(url, &format!("{:?}", answer.tell)).into());
         };
         state.wrote(era);
-        let put = Put {
+        let put = OpenPut {
             era,
             handle: opened.handle,
             gathered: Vec::new(),
@@ -248,7 +248,7 @@ impl State {
     }
 }
 
-impl Put {
+impl OpenPut {
     fn send(&mut self, talk: &SharedConnection) {
         if self.gathered.is_empty() || self.failed.is_some() {
             return;
@@ -280,7 +280,7 @@ fn end(
     of: Option<&str>,
 ) -> Vec<Result<PendingRequest, Refusal>> {
     let is_meant = |url: &String| of.is_none_or(|of| of == url);
-    let ending: Vec<Put> = {
+    let ending: Vec<OpenPut> = {
         let names: Vec<String> = state
             .files
             .keys()

@@ -143,11 +143,11 @@ pub(crate) fn unmap(mapped: &Mapped) {
 }
 
 /// A stream of stdio.
-pub(crate) type Stream = *mut libc::FILE;
+pub(crate) type StdioStream = *mut libc::FILE;
 
 unsafe extern "C" {
-    static stdout: Stream;
-    static stderr: Stream;
+    static stdout: StdioStream;
+    static stderr: StdioStream;
 }
 
 /// Prints as the program would itself, in turn with what it prints.
@@ -161,18 +161,18 @@ pub(crate) fn print(is_error: bool, bytes: &[u8]) {
 }
 
 /// fopen(3).
-pub(crate) fn open_stream(path: &CStr, mode: &CStr) -> io::Result<Stream> {
+pub(crate) fn open_stream(path: &CStr, mode: &CStr) -> io::Result<StdioStream> {
     // SAFETY: both are C strings.
     given(unsafe { libc::fopen(path.as_ptr(), mode.as_ptr()) })
 }
 
 /// fdopen(3).
-pub(crate) fn stream_of(fd: RawFd, mode: &CStr) -> io::Result<Stream> {
+pub(crate) fn stream_of(fd: RawFd, mode: &CStr) -> io::Result<StdioStream> {
     // SAFETY: the mode is a C string.
     given(unsafe { libc::fdopen(fd, mode.as_ptr()) })
 }
 
-fn given(stream: Stream) -> io::Result<Stream> {
+fn given(stream: StdioStream) -> io::Result<StdioStream> {
     match stream.is_null() {
         true => Err(io::Error::last_os_error()),
         false => Ok(stream),

@@ -5,7 +5,7 @@ use crate::{
     checking::{BytesBuffer, Checking},
     combining::{self, Part, has_parts},
     in_turn::{self, Early},
-    sites::{self, Failed, best, is_good, shown, stat},
+    sites::{self, HomeFailure, best, is_good, shown, stat},
 };
 use godwit_catalog::{CatalogEntry as Named, is_fragment};
 use godwit_core::{Block, Digest, Extents};
@@ -49,21 +49,21 @@ impl Logical {
                         let put = into.put(Block::at(0, &bytes));
                         put.map_err(|error| {
                             is_refused = true;
-                            Failed::Everywhere(error)
+                            HomeFailure::Everywhere(error)
                         })?;
                     }
                     return Ok(read);
                 }
                 let read = self.sites.read_rest(of, at, (want, streams), &checking);
-                is_refused = matches!(read, Err(Failed::Everywhere(_)));
-                if matches!(read, Err(Failed::Here(Error::Corrupt { .. }))) {
+                is_refused = matches!(read, Err(HomeFailure::Everywhere(_)));
+                if matches!(read, Err(HomeFailure::Here(Error::Corrupt { .. }))) {
                     checking = sites::checking(into, entry, want);
                 }
                 read.map_err(|failed| match (failed, differs.take()) {
                     // The reader cannot take bytes again, after some that were damaged.
-                    (Failed::Everywhere(_), Some(before)) => Failed::Everywhere(before),
+                    (HomeFailure::Everywhere(_), Some(before)) => HomeFailure::Everywhere(before),
                     (
-                        Failed::Here(Error::Corrupt {
+                        HomeFailure::Here(Error::Corrupt {
                             path,
                             expected,
                             found,
@@ -71,7 +71,7 @@ impl Logical {
                         _,
                     ) => {
                         differs = Some(Error::corrupt(&path, &*expected, &*found));
-                        Failed::Here(Error::corrupt(path, expected, found))
+                        HomeFailure::Here(Error::corrupt(path, expected, found))
                     }
                     (failed, before) => {
                         differs = before;

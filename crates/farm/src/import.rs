@@ -223,7 +223,7 @@ struct State {
     /// The bytes that came.
     next: u64,
     hashing: Hashing,
-    open: Option<Open>,
+    open: Option<OpenFragment>,
     finishing: VecDeque<(usize, JoinHandle<Result<Finished>>)>,
     imported: Vec<Imported>,
     /// The sites whose disks are full.
@@ -233,7 +233,7 @@ struct State {
 }
 
 /// A fragment that is written to a site.
-struct Open {
+struct OpenFragment {
     start: u64,
     end: u64,
     site: String,
@@ -338,7 +338,7 @@ impl Scatter<'_> {
     }
 
     /// Returns the fragment of the next byte.
-    fn open<'s>(&self, state: &'s mut State) -> Result<&'s mut Open> {
+    fn open<'s>(&self, state: &'s mut State) -> Result<&'s mut OpenFragment> {
         while state.open.is_none() {
             let (index, start) = (state.imported.len() as u64, state.next);
             must_fit(index + 1)?;
@@ -346,7 +346,7 @@ impl Scatter<'_> {
             let known = self.size.filter(|_| !self.cut.lines);
             let size = known.map(|size| end.min(size).saturating_sub(start));
             let (site, sink) = self.begin(&mut state.full, state.imported.len(), size)?;
-            state.open = Some(Open {
+            state.open = Some(OpenFragment {
                 start,
                 end,
                 site,
@@ -416,7 +416,7 @@ impl Scatter<'_> {
     }
 
     /// Returns how many of the bytes belong to the open fragment, and whether it ends with them.
-    fn part_of(&self, open: &Open, next: u64, bytes: &[u8]) -> (usize, bool) {
+    fn part_of(&self, open: &OpenFragment, next: u64, bytes: &[u8]) -> (usize, bool) {
         let room = usize::try_from(open.end.saturating_sub(next)).unwrap_or(usize::MAX);
         if bytes.len() < room {
             return (bytes.len(), false);

@@ -5,7 +5,7 @@ use crate::{
     combining::has_parts,
     failed, pack, reading,
     settle::{self, Settled},
-    sites::{CopyAim, Failed, Sites, is_good, stat, url_of},
+    sites::{CopyAim, HomeFailure, Sites, is_good, stat, url_of},
     weather::ReadCost,
     writing,
 };
@@ -350,7 +350,7 @@ impl Store for Logical {
             .sites
             .at_homes(path, (&entry, from, 0), &mut |_, place| {
                 let told = self.sites.digest_at(place, by, range.clone());
-                told.map_err(Failed::Here)
+                told.map_err(HomeFailure::Here)
             });
         match entry.size {
             Some(size) if told.is_err() && has_parts(&entry) => {

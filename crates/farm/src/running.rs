@@ -8,7 +8,7 @@ use crate::{
     sites::{CopyAim, best},
     writing::no_location,
 };
-use godwit_catalog::{CatalogEntry, CatalogHome, Input, Location, Ran, Rank, Recipe, is_good};
+use godwit_catalog::{CatalogEntry, CatalogHome, Input, Location, Ran, Recipe, RunRank, is_good};
 use godwit_core::{BadUrl, Fault, Kind, Url};
 use godwit_store::{Error, Result, door::Door, engine::CopyOptions, refused};
 use godwit_sys::platform;
@@ -167,7 +167,7 @@ struct RunningJob {
     hosts: HashMap<u64, String>,
     /// The drafts of its outputs: of `{out}`, and of standard output.
     drafts: Mutex<[Option<FileDraft>; 2]>,
-    ranks: Mutex<Vec<Rank>>,
+    ranks: Mutex<Vec<RunRank>>,
     recipe: Recipe,
     /// The message about the program for each site's node, after the program was copied.
     ready: Mutex<HashMap<String, Arc<Mutex<Option<Staging>>>>>,
@@ -398,7 +398,7 @@ impl RunningJob {
             published = published.and_then(|()| slot.publish(placed.size, &placed.digest.0));
             digests.push(placed.digest);
         }
-        self.ranks.lock().push(Rank {
+        self.ranks.lock().push(RunRank {
             fragment: task.fragment,
             node: site.into(),
             exit_status: status,

@@ -57,7 +57,7 @@ pub struct CopyAim {
 }
 
 /// A failure to use one home.
-pub(crate) enum Failed {
+pub(crate) enum HomeFailure {
     /// Another home may serve.
     Here(Error),
     /// No other home can serve.
@@ -273,7 +273,7 @@ impl Sites {
         &self,
         path: &Path,
         (entry, from, bytes): (&Named, Option<&str>, u64),
-        attempt: &mut dyn FnMut(&CatalogHome, &Place) -> Result<T, Failed>,
+        attempt: &mut dyn FnMut(&CatalogHome, &Place) -> Result<T, HomeFailure>,
     ) -> Result<T> {
         let mut tried = Vec::new();
         let homes = self.homes(entry, from);
@@ -282,11 +282,10 @@ impl Sites {
             let begun = Instant::now();
             let done = match self.open(&home.url) {
                 Ok(place) => attempt(home, &place),
-                Err(error) => Err(Failed::Here(error)),
+                Err(error) => Err(HomeFailure::Here(error)),
             };
             if is_choice && bytes > 0 {
-                let is_fault =
-                    matches!(&done, Err(Failed::Here(error)) if error.fault() != Fault::Lasting);
+                let is_fault = matches!(&done, Err(HomeFailure::Here(error)) if error.fault() != Fault::Lasting);
                 if done.is_ok() || is_fault {
                     self.weather
                         .measured(&home.site, bytes, begun.elapsed(), is_fault);
@@ -294,12 +293,14 @@ impl Sites {
             }
             match done {
                 Ok(done) => return Ok(done),
-                Err(Failed::Here(error)) if !matches!(error, Error::Canceled) => {
+                Err(HomeFailure::Here(error)) if !matches!(error, Error::Canceled) => {
                     tracing::info!(name = %path.display(), site = home.site, %error, "a home is passed over");
                     self.was_silent(home.location, &error);
                     tried.push((home, error));
                 }
-                Err(Failed::Here(error) | Failed::Everywhere(error)) => return Err(error),
+                Err(HomeFailure::Here(error) | HomeFailure::Everywhere(error)) => {
+                    return Err(error);
+                }
             }
         }
         Err(all_failed(path, entry, tried))
@@ -330,7 +331,7 @@ impl Sites {
         at: (&CatalogHome, &Place),
         (want, streams): (&Extents, usize),
         into: &dyn BlockWriter,
-    ) -> Result<Read, Failed> {
+    ) -> Result<Read, HomeFailure> {
         let checking = checking(into, entry, want);
         self.read_rest((path, entry), at, (want, streams), &checking)
     }
@@ -342,7 +343,7 @@ impl Sites {
         (home, place): (&CatalogHome, &Place),
         (want, streams): (&Extents, usize),
         checking: &Checking<'_>,
-    ) -> Result<Read, Failed> {
+    ) -> Result<Read, HomeFailure> {
         let is_whole = is_whole(entry, want);
         let known = best(&entry.digests);
         let before = checking.came();
@@ -357,8 +358,8 @@ impl Sites {
             false => place.store.read(&place.path, &left, streams, checking),
         };
         let read = read.map_err(|error| match checking.is_refused() {
-            true => Failed::Everywhere(error),
-            false => Failed::Here(error),
+            true => HomeFailure::Everywhere(error),
+            false => HomeFailure::Here(error),
         })?;
         let size = read.stat.known_size();
         let mut differs = match (entry.size, size) {
@@ -372,7 +373,7 @@ impl Sites {
             && !came.contains(&(0..size))
         {
             let what = format!("{} bytes came of {size}", came.len_bytes());
-            return Err(Failed::Here(Error::changed(&place.path, what)));
+            return Err(HomeFailure::Here(Error::changed(&place.path, what)));
         }
         let hashed = entry.size.or(size).and_then(|size| checking.digest(size));
         // What came counts more than what the site says.
@@ -391,7 +392,7 @@ impl Sites {
                 self.mark(path, home);
             }
             let found = format!("{found} at {}", home.site);
-            return Err(Failed::Here(Error::corrupt(path, expected, found)));
+            return Err(HomeFailure::Here(Error::corrupt(path, expected, found)));
         }
         Ok(Read {
             stat: Stat {

@@ -6,7 +6,7 @@ use crate::{
     leases::IntentLease,
     now,
     settle::{self, Settled},
-    sites::{CopyAim, Failed, Sites, best, is_good, stat},
+    sites::{CopyAim, HomeFailure, Sites, best, is_good, stat},
 };
 use godwit_catalog::{
     CatalogEntry as Named, Change, Changes, HomeWord as OfHome, Intent, IntentDeed, Location,
@@ -867,7 +867,7 @@ impl godwit_store::Direct for Writing {
             .at_homes(&self.begun.name, homes, &mut |home, place| {
                 *self.source.lock() = Some(home.site.clone());
                 let drawn = sink.draw(&*place.store, &place.path, want, streams, on);
-                let drawn = drawn.map_err(Failed::Here)?;
+                let drawn = drawn.map_err(HomeFailure::Here)?;
                 Ok(drawn.map(|_| Read {
                     stat: stat(entry),
                     digest: best(&entry.digests).cloned(),

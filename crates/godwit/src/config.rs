@@ -1,6 +1,6 @@
 //! The files of this account: its configuration, its state, and the key of its node.
 
-use crate::args::NodeArgs;
+use crate::args::NodeOptions;
 use godwit_node::{Config, Error};
 use std::{
     env, fs,
@@ -9,26 +9,26 @@ use std::{
 };
 
 /// Reads the configuration: file, environment, options.
-pub(crate) fn load(told: &NodeArgs) -> Result<Config, Error> {
+pub(crate) fn load(told: &NodeOptions) -> Result<Config, Error> {
     let file = told.config.clone().or_else(file_in_use);
     read(file.as_deref(), told)
 }
 
 /// Returns a function that reads the configuration again, from the file in use now. If that file is away for
 /// a moment, the node keeps its configuration.
-pub(crate) fn again(told: &NodeArgs) -> impl Fn() -> Result<Config, Error> + Send + 'static {
+pub(crate) fn again(told: &NodeOptions) -> impl Fn() -> Result<Config, Error> + Send + 'static {
     let (file, told) = (told.config.clone().or_else(file_in_use), told.clone());
     move || read(file.clone().or_else(file_in_use).as_deref(), &told)
 }
 
 /// Returns the state directory of the node of this machine, if the configuration names one.
 pub(crate) fn state_of_node() -> Option<PathBuf> {
-    read(file_in_use().as_deref(), &NodeArgs::default())
+    read(file_in_use().as_deref(), &NodeOptions::default())
         .ok()?
         .state
 }
 
-fn read(file: Option<&Path>, told: &NodeArgs) -> Result<Config, Error> {
+fn read(file: Option<&Path>, told: &NodeOptions) -> Result<Config, Error> {
     // A name that is not text is no key.
     let environment = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

@@ -13,9 +13,9 @@ use std::sync::{
 
 /// The signal that came, if one did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicU8>);
+pub(crate) struct SignalStop(Arc<AtomicU8>);
 
-impl Stop {
+impl SignalStop {
     /// From now on SIGINT and SIGTERM cancel `cancel`; where that cannot be
     /// arranged they end the program, as ever.
     pub(crate) fn watch(cancel: Cancel) -> Self {

@@ -1,6 +1,6 @@
 //! Asks to the node that a signal to the asking program ends.
 
-use crate::Rules;
+use crate::MountRules;
 use fuser::Errno;
 use godwit_core::{Fault, Url};
 use godwit_local::{Kind, NodeAnswer, Owner, Refusal, SharedConnection};
@@ -22,7 +22,7 @@ use std::{
 /// The conversation of a mount with its node.
 pub(crate) struct NodeTalk {
     pub(crate) talk: SharedConnection,
-    pub(crate) rules: Rules,
+    pub(crate) rules: MountRules,
     /// The sentences that were reported.
     said: Mutex<HashSet<String>>,
 }
@@ -84,7 +84,7 @@ impl Failed {
 }
 
 impl NodeTalk {
-    pub(crate) fn new(owner: Owner, rules: Rules) -> io::Result<Self> {
+    pub(crate) fn new(owner: Owner, rules: MountRules) -> io::Result<Self> {
         Ok(Self {
             talk: SharedConnection::new(owner)?,
             rules,

@@ -44,7 +44,7 @@ use written::Open;
 pub struct Mount(Arc<Shared>);
 
 /// How a mount is served.
-pub struct Rules {
+pub struct MountRules {
     /// How long a reader waits for a server that is away.
     pub wait: Duration,
     /// Returns what the mount says of itself to the node.
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
 
 impl Mount {
     /// Returns a mount of which nothing is known yet.
-    pub fn new(rules: Rules) -> io::Result<Self> {
+    pub fn new(rules: MountRules) -> io::Result<Self> {
         let owner = Owner {
             hello: rules.hello,
             on_socket: |_| (),

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 /// The tests and mutants that a table may name.
 #[derive(Default)]
-pub(crate) struct Named {
+pub(crate) struct NamedTests {
     functions: BTreeSet<String>,
     mutants: BTreeSet<String>,
 }
 
-impl Named {
+impl NamedTests {
     /// Takes note of the functions in the text of a Rust file.
     pub(crate) fn read(&mut self, text: &str) {
         for line in text.lines() {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn missing_names_are_told() {
-        let mut named = Named::default();
+        let mut named = NamedTests::default();
         named.read("#[test]\nfn what_is_put_arrives() {}\npub(crate) fn as_it_was_said(&self) {}");
         named.read_mutants("[[mutant]]\nname = \"depot-hole-as-zero\"\nfile = \"f\"\n");
         let table = "| `what_is_put_arrives`, `two_words` | `depot-hole-as-zero`, `two-words` |\n\

@@ -6,7 +6,7 @@ use crate::{
     debts::{Debts, LIST, documents},
     links,
     requirements::{self, Pages, Tags},
-    table::Named,
+    table::NamedTests,
 };
 use std::{
     fmt, fs, io,
@@ -44,7 +44,7 @@ pub(crate) fn check_tree(root: &Path) -> io::Result<Checked> {
     }
     paths.sort();
     let mut complaints = Vec::new();
-    let mut named = Named::default();
+    let mut named = NamedTests::default();
     let mut read = Vec::new();
     for path in &paths {
         let text = fs::read_to_string(path)?;
@@ -153,7 +153,7 @@ pub(crate) fn check_file(path: &Path, text: &str) -> Vec<Complaint> {
     found.into_iter().map(complain).collect()
 }
 
-type Found = Vec<(usize, String)>;
+type Complaints = Vec<(usize, String)>;
 
 /// Pages, and folders of pages, with tables that name tests.
 const TABLES: [&str; 2] = ["docs/semantics", "docs/evidence/fault-injection.md"];
@@ -212,7 +212,7 @@ const IMPURE_IN_PLAN: [&str; 5] = ["Instant::now", "clock::", "disk::", "thread"
 /// Words that say nothing (architecture, Nouns).
 const REFUSED: [&str; 5] = ["manager", "helper", "util", "broker", "agent"];
 
-fn arrows(name: &str, text: &str, found: &mut Found) {
+fn arrows(name: &str, text: &str, found: &mut Complaints) {
     if name == "fuzz" {
         return; // it stands outside the house and feeds all of it
     }
@@ -242,14 +242,14 @@ fn arrows(name: &str, text: &str, found: &mut Found) {
     }
 }
 
-fn opening(text: &str, found: &mut Found) {
+fn opening(text: &str, found: &mut Complaints) {
     if !text.starts_with("//!") {
         let what = "a file begins with `//!` and what it is for";
         found.push((1, what.into()));
     }
 }
 
-fn leftovers(text: &str, code: &str, found: &mut Found) {
+fn leftovers(text: &str, code: &str, found: &mut Complaints) {
     // In two halves, so that this file may name them.
     let marks = [
         concat!("TO", "DO"),
@@ -270,7 +270,7 @@ fn leftovers(text: &str, code: &str, found: &mut Found) {
     }
 }
 
-fn refused_words(path: &Path, code: &str, found: &mut Found) {
+fn refused_words(path: &Path, code: &str, found: &mut Complaints) {
     let mut judge = |number, identifier: &str| {
         for part in parts(identifier) {
             let stem = part.strip_suffix('s').unwrap_or(&part);
@@ -298,7 +298,7 @@ fn refused_words(path: &Path, code: &str, found: &mut Found) {
     }
 }
 
-fn unsafety(code: &str, found: &mut Found) {
+fn unsafety(code: &str, found: &mut Complaints) {
     for (number, line) in numbered(code) {
         if words(line).any(|word| word == "unsafe") {
             found.push((number, "unsafe stands in crates sys and capi only".into()));
@@ -312,7 +312,7 @@ fn unsafety(code: &str, found: &mut Found) {
     }
 }
 
-fn purity(code: &str, found: &mut Found) {
+fn purity(code: &str, found: &mut Complaints) {
     for (number, line) in numbered(code) {
         for module in IMPURE_MODULES {
             let is_named = line.contains(&format!("std::{module}"));

@@ -3,7 +3,7 @@
 pub(crate) mod conditions;
 mod node;
 
-pub(crate) use node::NodeArgs;
+pub(crate) use node::NodeOptions;
 
 use crate::units;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Options of a node.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct NodeArgs {
+pub(crate) struct NodeOptions {
     /// The directory that is served [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) export: Option<PathBuf>,
@@ -89,7 +89,7 @@ enum Anonymous {
     Write,
 }
 
-impl NodeArgs {
+impl NodeOptions {
     /// Returns the given options as keys of the configuration.
     pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();

@@ -12,13 +12,13 @@ use clap_complete::Shell;
 #[command(
     after_help = "Examples:\n  godwit completions bash > godwit.bash\n  godwit completions zsh > _godwit"
 )]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// For which shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut CommandLine::grouped(), "godwit", &mut text);

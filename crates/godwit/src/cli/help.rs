@@ -11,13 +11,13 @@ use clap::Args;
 #[command(
     after_help = "Examples:\n  godwit help cp\n  godwit help cache ls\n  godwit help exit-codes"
 )]
-pub(crate) struct Help {
+pub(crate) struct HelpArgs {
     /// A verb, or exit-codes, env, config, schemes
     #[arg(value_name = "VERB_OR_TOPIC")]
     about: Vec<String>,
 }
 
-impl Help {
+impl HelpArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let text = match &*self.about {
             [] => CommandLine::grouped().render_help().to_string(),

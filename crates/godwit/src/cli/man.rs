@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 /// Write manual pages into a directory
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  godwit man man1\n  godwit man ~/.local/share/man/man1")]
-pub(crate) struct Man {
+pub(crate) struct ManArgs {
     /// The directory; it is made if there is none
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
-impl Man {
+impl ManArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("write manual pages into {}", self.directory.display());
         let pages = write_pages(&self.directory)

@@ -36,11 +36,11 @@ pub(crate) struct CommandLine {
 }
 
 macro_rules! verbs {
-    ($($group:literal: $($verb:ident $module:ident),+;)+) => {
+    ($($group:literal: $($verb:ident($args:ident) $module:ident),+;)+) => {
         /// The verbs.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Verb {
-            $($($verb($module::$verb),)+)+
+            $($($verb($module::$args),)+)+
         }
 
         /// Verbs by their purpose, in the order of the first page of help.
@@ -65,15 +65,21 @@ macro_rules! verbs {
 }
 
 verbs! {
-    "Copy and look": Cp cp, Mv mv, Sync sync, Ls ls, Find find, Du du, Stat stat, Cat cat, Sum sum, Mkdir mkdir, Rm rm;
-    "Names and replicas": Catalog catalog, Register register, Unregister unregister, Locate locate,
-        Publish publish, Replicate replicate, Audit audit, Rule rule, Location location, Link link, Attr attr, Farm farm, Run run, Mpi mpi,
-        History history;
-    "Cache and deliver": Get get, Put put, Tee tee, Tail tail, Commit commit, Push push, Queue queue, Trace trace,
-        Retry retry, Redirect redirect, Release release, Drop drop, Mount mount, Umount umount, Stage stage, Unstage unstage, Cache cache;
-    "Serve and connect": Init init, Node node, Join join, Peers peers, Leave leave, Uninit uninit,
-        Doctor doctor;
-    "Security and system": Ca ca, Proxy proxy, Auth auth, Cluster cluster, Config config, Version version, Help help, Completions completions, Man man;
+    "Copy and look": Cp(CpArgs) cp, Mv(MvArgs) mv, Sync(SyncArgs) sync, Ls(LsArgs) ls, Find(FindArgs) find, Du(DuArgs) du,
+        Stat(StatArgs) stat, Cat(CatArgs) cat, Sum(SumArgs) sum, Mkdir(MkdirArgs) mkdir, Rm(RmArgs) rm;
+    "Names and replicas": Catalog(CatalogArgs) catalog, Register(RegisterArgs) register, Unregister(UnregisterArgs) unregister,
+        Locate(LocateArgs) locate, Publish(PublishArgs) publish, Replicate(ReplicateArgs) replicate, Audit(AuditArgs) audit,
+        Rule(RuleArgs) rule, Location(LocationArgs) location, Link(LinkArgs) link, Attr(AttrArgs) attr, Farm(FarmArgs) farm,
+        Run(RunArgs) run, Mpi(MpiArgs) mpi, History(HistoryArgs) history;
+    "Cache and deliver": Get(GetArgs) get, Put(PutArgs) put, Tee(TeeArgs) tee, Tail(TailArgs) tail, Commit(CommitArgs) commit,
+        Push(PushArgs) push, Queue(QueueArgs) queue, Trace(TraceArgs) trace, Retry(RetryArgs) retry,
+        Redirect(RedirectArgs) redirect, Release(ReleaseArgs) release, Drop(DropArgs) drop, Mount(MountArgs) mount,
+        Umount(UmountArgs) umount, Stage(StageArgs) stage, Unstage(UnstageArgs) unstage, Cache(CacheArgs) cache;
+    "Serve and connect": Init(InitArgs) init, Node(NodeArgs) node, Join(JoinArgs) join, Peers(PeersArgs) peers,
+        Leave(LeaveArgs) leave, Uninit(UninitArgs) uninit, Doctor(DoctorArgs) doctor;
+    "Security and system": Ca(CaArgs) ca, Proxy(ProxyArgs) proxy, Auth(AuthArgs) auth, Cluster(ClusterArgs) cluster,
+        Config(ConfigArgs) config, Version(VersionArgs) version, Help(HelpArgs) help, Completions(CompletionsArgs) completions,
+        Man(ManArgs) man;
 }
 
 impl CommandLine {

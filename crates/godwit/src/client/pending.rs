@@ -5,7 +5,7 @@
 //! the name has changed. A node is started for that only where the last one left deliveries.
 
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     client, config,
     out::{CliError, Run, Screen, plain},
     places,
@@ -22,7 +22,7 @@ use std::{
 
 /// How much of a name a verb changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Reach {
+pub(crate) enum NameScope {
     /// The name alone.
     Name,
     /// The name with all that is below it.
@@ -53,7 +53,7 @@ impl<'a> Turn<'a> {
     /// Waits until earlier puts to a name are at its server, and shows what the verb waits for. `wanted` continues
     /// "cannot", if a delivery fails. A node that ends meanwhile is started again if deliveries are left. A node
     /// that cannot be asked ends the verb, since a missing answer does not mean that nothing is pending.
-    pub(crate) fn wait(&mut self, url: &Url, reach: Reach, wanted: &str) -> Run {
+    pub(crate) fn wait(&mut self, url: &Url, reach: NameScope, wanted: &str) -> Run {
         if self.is_rehearsal || url.is_local() {
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl<'a> Turn<'a> {
             if self.here.is_none() {
                 self.here = client::there_if_pending()?;
                 self.routes = match self.here {
-                    Some(_) => config::load(&NodeArgs::default())?.routes,
+                    Some(_) => config::load(&NodeOptions::default())?.routes,
                     None => return Ok(()),
                 };
             }
@@ -132,7 +132,7 @@ fn unknown(screen: &Screen, what: &str, trouble: &CliError) {
 }
 
 /// Says that deliveries of this machine are pending at a name or below it, so that the server does not have them yet.
-pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
+pub(crate) fn note(screen: &Screen, url: &Url, reach: NameScope) {
     if url.is_local() {
         return;
     }
@@ -171,10 +171,10 @@ pub(crate) fn note(screen: &Screen, url: &Url, reach: Reach) {
     screen.note(&plain(&format!("{what} (godwit queue)")));
 }
 
-fn whose(url: &Url, reach: Reach) -> Selector {
+fn whose(url: &Url, reach: NameScope) -> Selector {
     Selector {
         url: Some(places::without_slashes(url).to_string()),
-        below: reach == Reach::Below,
+        below: reach == NameScope::Below,
         ..Selector::default()
     }
 }

@@ -6,7 +6,7 @@ use crate::{
         CliError, Facts, Screen,
         meter::{Meter, Snapshot},
         silence::SILENT_MAX,
-        transfer_log::{Record, tuning, verified},
+        transfer_log::{TransferLog, tuning, verified},
         typed,
         waiting::Waiting,
     },
@@ -48,7 +48,7 @@ pub(crate) struct Reporter<'a> {
 #[derive(Default)]
 struct State {
     meter: Meter,
-    record: Record,
+    record: TransferLog,
     bar: Option<ProgressBar>,
     /// The cause of the wait, as long as nothing moves.
     waiting: Option<Waiting>,
@@ -74,7 +74,7 @@ impl<'a> Reporter<'a> {
             closes: style == Progress::Bar || wanted == Progress::Plain,
             ..Self::shown(screen, style, act, rule)
         };
-        reporter.state.lock().record = Record::open();
+        reporter.state.lock().record = TransferLog::open();
         reporter
     }
 

@@ -11,9 +11,9 @@ use std::{
 
 /// The open log; `None` without a home to write to.
 #[derive(Default)]
-pub(crate) struct Record(Option<BufWriter<Journal>>);
+pub(crate) struct TransferLog(Option<BufWriter<Journal>>);
 
-impl Record {
+impl TransferLog {
     /// Opens the log of this user. A log that cannot be written stops no transfer.
     pub(crate) fn open() -> Self {
         let opened = config::state_directory().map(|directory| Journal::open(&directory));

@@ -5,7 +5,7 @@ use super::layout::{
 };
 use crate::{
     args::MoveOptions,
-    client::pending::{self, Reach, Turn},
+    client::pending::{self, NameScope, Turn},
     config, names,
     out::{CliError, Run, Screen, mark, progress::make_first, silence},
     places::{self, Place},
@@ -77,7 +77,11 @@ pub(crate) fn pairs(
     turn: &mut Turn<'_>,
 ) -> Run<Planned> {
     let whom = &moving.whom;
-    turn.wait(target, Reach::Name, &format!("{} to {target}", word(act)))?;
+    turn.wait(
+        target,
+        NameScope::Name,
+        &format!("{} to {target}", word(act)),
+    )?;
     let place = places::open_as(stores, target, whom.target())?;
     let there = silence::broken_by(screen, &answer_of(target), || what_is_there(&place));
     let there = match there {
@@ -102,9 +106,13 @@ pub(crate) fn pairs(
             continue;
         }
         let there = match act {
-            CopyVerb::Move => turn.wait(source, Reach::Name, &format!("move {source} to {target}")),
+            CopyVerb::Move => turn.wait(
+                source,
+                NameScope::Name,
+                &format!("move {source} to {target}"),
+            ),
             CopyVerb::Copy | CopyVerb::Sync => {
-                pending::note(screen, source, Reach::Below);
+                pending::note(screen, source, NameScope::Below);
                 Ok(())
             }
         };
@@ -152,8 +160,8 @@ pub(crate) fn in_turn(
         let (source, target) = (&pair.source.url, &pair.target.url);
         let wanted = format!("{} {source} to {target}", word(act));
         let reach = match pair.tree {
-            true => Reach::Below,
-            false => Reach::Name,
+            true => NameScope::Below,
+            false => NameScope::Name,
         };
         let mut waited = turn.wait(target, reach, &wanted);
         if act == CopyVerb::Move {

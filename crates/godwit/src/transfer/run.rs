@@ -5,7 +5,7 @@ use crate::{
     args::MoveOptions,
     out::{CliError, Facts, Run, Screen, facts, plain, progress::Reporter, typed},
     places::{self, Place},
-    signals::Stop,
+    signals::SignalStop,
 };
 use godwit_core::{Choice, Url};
 use godwit_store::engine::{self, CopyOptions, CopyTask, OverwriteRule, Summary};
@@ -64,7 +64,7 @@ pub(crate) fn run(
         delete: work.delete && pair.tree,
     });
     let tasks = tasks.collect();
-    let stop = Stop::watch(options.cancel.clone());
+    let stop = SignalStop::watch(options.cancel.clone());
     let reporter = Reporter::new(screen, moving.progress, act, work.rule);
     let reporter = reporter.going_on_by(go_on.clone()).between(hosts);
     let summary: Summary =

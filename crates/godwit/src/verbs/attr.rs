@@ -18,7 +18,7 @@ Examples:
 KEY=VALUE sets, KEY= removes, KEY shows one, and without any all are shown.
 
 Exit status: 0; 2 a key that cannot be; 4 no such name, or no such attribute.")]
-pub(crate) struct Attr {
+pub(crate) struct AttrArgs {
     /// The file or collection
     #[arg(value_name = "NAME")]
     name: OsString,
@@ -27,7 +27,7 @@ pub(crate) struct Attr {
     pairs: Vec<String>,
 }
 
-impl Attr {
+impl AttrArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let name = catalog::name(&self.name)?;
         let changes = changes(&name, None, &self.pairs);

@@ -29,7 +29,7 @@ replaced: their owner may have changed them. Those, and other dark files, are le
 anew, or remove them.
 
 Exit status: 0 nothing wrong remains; 12 something does; 5 a site cannot be reached now.")]
-pub(crate) struct Audit {
+pub(crate) struct AuditArgs {
     /// A site, or a name of the catalog with all that is below it
     #[arg(value_name = "SITE|NAME")]
     what: OsString,
@@ -43,7 +43,7 @@ pub(crate) struct Audit {
     moving: MoveOptions,
 }
 
-impl Audit {
+impl AuditArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let options = transfer::options(&self.moving)?;
         let names = catalog::logical(options.clone())?;

@@ -53,7 +53,7 @@ Renaming deletes one name and creates another. A node with --rights FILE obeys t
 all links; the modes of files and the account's quotas are asked after them.
 
 Exit status: 0 it is allowed; 13 it is not; 2 a file that is not understood.")]
-pub(crate) struct Auth {
+pub(crate) struct AuthArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -64,7 +64,7 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit auth explain --rights rights.toml --as anonymous read /data/run7.root\n  godwit auth explain --rights rights.toml --as /O=Lab/CN=alice read /data"
     )]
-    Explain(Explain),
+    Explain(ExplainArgs),
     /// Ask for a password, or read it from standard input, and print the line for --passwords
     #[command(
         after_help = "Examples:\n  printf 'open sesame' | godwit auth password alice >> passwords\n  printf 'open sesame' | godwit auth password bob > bob.line"
@@ -126,7 +126,7 @@ struct Named {
 }
 
 #[derive(Args, Debug)]
-struct Explain {
+struct ExplainArgs {
     /// The act that is asked about
     #[arg(value_enum, value_name = "DEED")]
     deed: Word,
@@ -154,7 +154,7 @@ enum Word {
     Stage,
 }
 
-impl Auth {
+impl AuthArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.action {
             Action::Explain(explain) => explain.run(screen),
@@ -254,7 +254,7 @@ impl Named {
     }
 }
 
-impl Explain {
+impl ExplainArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("explain the rights of {}", self.rights.display());
         let trouble = |error| CliError::trust(&wanted, error);

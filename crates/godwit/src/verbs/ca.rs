@@ -34,7 +34,7 @@ line each: \"/O=Lab/CN=alice\" alice.
 Exit status: 0; 1 the name is taken; 2 not from this authority, or what nothing would trust: it has
 expired, its key is another's, the name is its own, or its signing policy does not allow it; 4 no
 such file.")]
-pub(crate) struct Ca {
+pub(crate) struct CaArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -45,21 +45,21 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit ca init site\n  godwit ca init site --subject '/O=Site/CN=Site CA'"
     )]
-    Init(Init),
+    Init(InitArgs),
     /// Make a certificate and its key for a person or a host
     #[command(
         after_help = "Examples:\n  godwit ca issue lab bob --out bob\n  godwit ca issue lab --host fermi.example --host 10.0.0.7 --out fermi"
     )]
-    Issue(CaIssue),
+    Issue(CaIssueArgs),
     /// Declare a certificate void: adds it to the revocation list
     #[command(
         after_help = "Examples:\n  godwit ca revoke lab usercert.pem\n  godwit ca revoke --json lab usercert.pem"
     )]
-    Revoke(Revoke),
+    Revoke(RevokeArgs),
 }
 
 #[derive(Args, Debug)]
-struct Init {
+struct InitArgs {
     /// Where it will live
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -75,7 +75,7 @@ struct Init {
 }
 
 #[derive(Args, Debug)]
-struct CaIssue {
+struct CaIssueArgs {
     /// The authority
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -100,7 +100,7 @@ struct CaIssue {
 }
 
 #[derive(Args, Debug)]
-struct Revoke {
+struct RevokeArgs {
     /// The authority
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -130,7 +130,7 @@ impl Key {
     }
 }
 
-impl Ca {
+impl CaArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.action {
             Action::Init(init) => init.run(screen),
@@ -140,7 +140,7 @@ impl Ca {
     }
 }
 
-impl Init {
+impl InitArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("make an authority in {}", self.dir.display());
         let made = Authority::init(&self.dir, &self.subject, self.valid, self.key.kind());
@@ -167,7 +167,7 @@ impl Init {
     }
 }
 
-impl CaIssue {
+impl CaIssueArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let names: Vec<_> = self.hosts.iter().map(String::as_str).collect();
         let (what, issue) = match &self.name {
@@ -259,7 +259,7 @@ fn unbelievable(wanted: &str, error: Error) -> CliError {
     CliError::asked(wanted, error).next(next)
 }
 
-impl Revoke {
+impl RevokeArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = match &self.certificate {
             Some(file) => format!("revoke {}", file.display()),

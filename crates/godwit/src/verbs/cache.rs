@@ -36,7 +36,7 @@ for what this one has staged there. docs/guide/delivering.md explains both.
 
 Exit status: 0; 13 the rights there say no; 4 nothing of that name is kept; 5 it is in use, or being
 filled; 12 verify found bytes that differ.")]
-pub(crate) struct Cache {
+pub(crate) struct CacheArgs {
     /// Act on the depot of that peer: on the files that this machine has staged there
     #[arg(long, global = true, value_name = "PEER")]
     on: Option<String>,
@@ -68,17 +68,17 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit cache add --tag study7 godwit://lab/data/grid.bin\n  godwit cache add --on cluster --tag study7 godwit://lab/data/grid.bin"
     )]
-    Add(Add),
+    Add(AddArgs),
     /// Say that an added file is filled: it stands for the URL while the tag is on it. With --on: note a time with the tag
     #[command(
         after_help = "Examples:\n  godwit cache add-done --timestamp 7 godwit://lab/data/grid.bin\n  godwit cache add-done --failed godwit://lab/data/grid.bin"
     )]
-    AddDone(CacheAddDone),
+    AddDone(CacheAddDoneArgs),
     /// Forget a file, whatever tags it has, unless it is pending
     #[command(
         after_help = "Examples:\n  godwit cache rm godwit://lab/data/run7.root\n  godwit cache rm --tag study7 godwit://lab/data/run7.root"
     )]
-    Rm(Rm),
+    Rm(RmArgs),
     /// Take a tag off all files: at the end of a job, say
     #[command(
         after_help = "Examples:\n  godwit cache clean slurm-77\n  godwit cache clean slurm-77 godwit://lab/data/run7.root"
@@ -113,7 +113,7 @@ struct CachedFile {
 }
 
 #[derive(Args, Debug)]
-struct Rm {
+struct RmArgs {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
@@ -123,7 +123,7 @@ struct Rm {
 }
 
 #[derive(Args, Debug)]
-struct Add {
+struct AddArgs {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
@@ -139,7 +139,7 @@ struct Add {
 }
 
 #[derive(Args, Debug)]
-struct CacheAddDone {
+struct CacheAddDoneArgs {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
@@ -154,7 +154,7 @@ struct CacheAddDone {
     failed: bool,
 }
 
-impl Cache {
+impl CacheArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let named = |url: &OsString| client::named(url).map(|named| named.told);
         let at = At {
@@ -260,7 +260,7 @@ impl At<'_> {
     }
 
     /// Waits until no other program has the name locked, and says where its file is.
-    fn begin(&self, url: String, add: &Add) -> Run<Facts> {
+    fn begin(&self, url: String, add: &AddArgs) -> Run<Facts> {
         let screen = self.screen;
         let mut here = client::here()?;
         let answer = here.ask(self.ask(Of::Add(Adding {

@@ -4,7 +4,7 @@ use super::cp::filter::{self, no_module};
 use crate::{
     args::{Names, Talking},
     bytes,
-    client::pending::{self, Reach},
+    client::pending::{self, NameScope},
     out::{CliError, Facts, Run, Screen, facts},
     places, units,
 };
@@ -34,7 +34,7 @@ With --json the bytes are left out and only the summary is printed.
 
 Exit status: 0; 4 no such file; 12 the bytes do not hash to what the server told;
 13 not allowed. A reader that goes away ends it by SIGPIPE, quietly.")]
-pub(crate) struct Cat {
+pub(crate) struct CatArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub(crate) struct Cat {
     through: Option<Through>,
 }
 
-impl Cat {
+impl CatArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let mut bytes = 0;
@@ -72,7 +72,7 @@ impl Cat {
             None => format!("print {url}"),
         };
         let trouble = |error: Error| CliError::store(&*wanted, error);
-        pending::note(screen, url, Reach::Name);
+        pending::note(screen, url, NameScope::Name);
         let mut place = places::open(stores, url)?;
         if let Some(through) = &self.through {
             if place.is_remote() && Remote::of(&*place.store).is_none() {

@@ -19,7 +19,7 @@ any account, as each of the nodes may. To replace it, give all of them a new one
 the next login on. The id that is printed tells keys apart and tells nothing of them.
 
 Exit status: 0; 1 the name is taken.")]
-pub(crate) struct Cluster {
+pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -30,19 +30,19 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit cluster key cluster.key\n  godwit cluster key --json other.key"
     )]
-    Key(Key),
+    Key(KeyArgs),
 }
 
 #[derive(Args, Debug)]
-struct Key {
+struct KeyArgs {
     /// Where it will be
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-impl Cluster {
+impl ClusterArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
-        let Action::Key(Key { file }) = self.action;
+        let Action::Key(KeyArgs { file }) = self.action;
         let wanted = format!("make a cluster key in {}", file.display());
         let id = godwit_trust::new_key(&file).map_err(|error| CliError::trust(&wanted, error))?;
         let said = if screen.json() {

@@ -23,7 +23,7 @@ that is godwit push. In a job of a batch system, whose node ends with it, it doe
 
 Exit status: 0 it is safe; 1 it cannot be kept, or in a job it is on hold; 5 not within the
 time, or this machine's node ended; 7 the disk is full.")]
-pub(crate) struct Commit {
+pub(crate) struct CommitArgs {
     /// A file; else all
     #[arg(value_name = "URL")]
     url: Option<OsString>,
@@ -32,7 +32,7 @@ pub(crate) struct Commit {
     timeout: Option<Duration>,
 }
 
-impl Commit {
+impl CommitArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         client::wait(screen, self.url.as_ref(), self.timeout, Request::Commit)
     }

@@ -1,7 +1,7 @@
 //! `godwit config`: the values of the configuration, and their origins.
 
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     config,
     out::{CliError, Facts, Run, Screen},
 };
@@ -20,7 +20,7 @@ Examples:
 godwit help config tells where values come from.
 
 Exit status: 0; 2 a wrong key or value, with the nearest right one.")]
-pub(crate) struct Config {
+pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -31,16 +31,16 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit config show\n  godwit config show --anonymous write --json"
     )]
-    Show(#[command(flatten)] NodeArgs),
+    Show(#[command(flatten)] NodeOptions),
     /// Whether the configuration is in order
     #[command(after_help = "Examples:\n  godwit config check\n  godwit config check --export data")]
-    Check(#[command(flatten)] NodeArgs),
+    Check(#[command(flatten)] NodeOptions),
     /// Which files are looked for, and which one is read
     #[command(after_help = "Examples:\n  godwit config path\n  godwit config path --json")]
     Path,
 }
 
-impl Config {
+impl ConfigArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.action {
             Action::Show(told) => show(screen, &told),
@@ -60,7 +60,7 @@ impl Config {
     }
 }
 
-fn show(screen: &Screen, told: &NodeArgs) -> Run<Facts> {
+fn show(screen: &Screen, told: &NodeOptions) -> Run<Facts> {
     for setting in config::load(told)?.origins() {
         let said = if screen.json() {
             screen.object(&json!({

@@ -1,7 +1,7 @@
 //! `godwit retry`, `godwit release` and `godwit drop`: decisions on pending files.
 
 use crate::{
-    args::{NodeArgs, Talking},
+    args::{NodeOptions, Talking},
     client::{self, pending},
     config,
     out::{CliError, Facts, Run, Screen},
@@ -34,7 +34,7 @@ A URL that ends in / is all that is below it.
 What is held is asked for once more, and held again if nothing has changed at its server.
 
 Exit status: 0; 4 nothing of that name is pending.")]
-pub(crate) struct Retry {
+pub(crate) struct RetryArgs {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL", required_unless_present = "all")]
     url: Option<OsString>,
@@ -45,7 +45,7 @@ pub(crate) struct Retry {
     on_hold: OnHold,
 }
 
-impl Retry {
+impl RetryArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let what = (Request::Retry as fn(_) -> _, Remedy::Retry);
         match self.url {
@@ -93,7 +93,7 @@ For a conflict: the file at the server was changed by another writer since. Thos
 replaced.
 
 Exit status: 0; 4 nothing of that name is pending.")]
-pub(crate) struct Release {
+pub(crate) struct ReleaseArgs {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
     url: OsString,
@@ -101,7 +101,7 @@ pub(crate) struct Release {
     on_hold: OnHold,
 }
 
-impl Release {
+impl ReleaseArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let what = (Request::Release as fn(_) -> _, Remedy::Release);
         self.on_hold.decide(screen, &self.url, what)
@@ -119,7 +119,7 @@ Examples:
 For a conflict where what the server has is right. There is no way back.
 
 Exit status: 0; 4 nothing of that name is pending; 5 it is being sent or written.")]
-pub(crate) struct Drop {
+pub(crate) struct DropArgs {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
     url: OsString,
@@ -127,7 +127,7 @@ pub(crate) struct Drop {
     on_hold: OnHold,
 }
 
-impl Drop {
+impl DropArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let what = (Request::Drop as fn(_) -> _, Remedy::Drop);
         self.on_hold.decide(screen, &self.url, what)
@@ -161,7 +161,7 @@ impl OnHold {
         let url = places::url(url)?;
         let wanted = format!("decide on what is held of {url}");
         let cannot = |error| CliError::store(&*wanted, error);
-        let routes = config::load(&NodeArgs::default())?.routes;
+        let routes = config::load(&NodeOptions::default())?.routes;
         let way = routes.by_way_of(&url).map_err(cannot)?;
         let place = places::stores(&self.talking)?.open(&way).map_err(cannot)?;
         let decided = place.store.decide(&place.path, what, &[]);

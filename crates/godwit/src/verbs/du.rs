@@ -2,7 +2,7 @@
 
 use crate::{
     args::{Names, Talking},
-    client::pending::{self, Reach},
+    client::pending::{self, NameScope},
     out::{self, CliError, Facts, Run, Screen, facts, listing::Sizes},
     places,
 };
@@ -31,7 +31,7 @@ is on its way still (godwit queue) is not counted; it says how many names that i
 
 Exit status: 0; 4 no such directory; 13 not allowed."
 )]
-pub(crate) struct Du {
+pub(crate) struct DuArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
@@ -53,7 +53,7 @@ struct Sum {
     files: u64,
 }
 
-impl Du {
+impl DuArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let names = self.names.or_here()?;
@@ -72,7 +72,7 @@ impl Du {
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<Sum> {
         let trouble = |error: Error| CliError::store(format!("measure {url}"), error);
-        pending::note(screen, url, Reach::Below);
+        pending::note(screen, url, NameScope::Below);
         let place = places::open(stores, url)?;
         let stat = place.store.stat(&place.path).map_err(trouble)?;
         let mut sums = BTreeMap::from([(PathBuf::new(), Sum::default())]);

@@ -3,7 +3,7 @@
 use super::catalog;
 use crate::{
     args::{Names, Talking, conditions::ConditionArgs},
-    client::pending::{self, Reach},
+    client::pending::{self, NameScope},
     out::{self, CliError, Facts, Run, Screen, facts, listing},
     places,
 };
@@ -29,7 +29,7 @@ are known of names of the catalog; -copies and -at match files only. What was pu
 this machine and is on its way still (godwit queue) is not found; it says how much that is.
 
 Exit status: 0, also if nothing matches; 4 no such directory; 13 not allowed.")]
-pub(crate) struct Find {
+pub(crate) struct FindArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
@@ -57,7 +57,7 @@ enum EntryType {
     L,
 }
 
-impl Find {
+impl FindArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let names = self.names.or_here()?;
@@ -75,8 +75,8 @@ impl Find {
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, matches: &mut u64) -> Run {
         let trouble = |error: Error| CliError::store(format!("search {url}"), error);
         let reach = match self.maxdepth {
-            Some(0) => Reach::Name,
-            _ => Reach::Below,
+            Some(0) => NameScope::Name,
+            _ => NameScope::Below,
         };
         pending::note(screen, url, reach);
         if url.scheme() == Scheme::Grid {

@@ -35,7 +35,7 @@ or a pipe is written into. godwit cp copies directories, over many streams, and 
 
 Exit status: 0; 4 no such file; 13 not allowed; 7 no room is left here; 5 the server cannot be
 reached, and nothing is here.")]
-pub(crate) struct Get {
+pub(crate) struct GetArgs {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
@@ -47,7 +47,7 @@ pub(crate) struct Get {
     fresh: bool,
 }
 
-impl Get {
+impl GetArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let source = client::named(&self.url)?;
         let wanted = format!("get {}", source.shown);

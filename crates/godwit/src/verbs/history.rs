@@ -25,13 +25,13 @@ of each fragment the node that made it, the time that took, and the digest. A fi
 is found by its last name.
 
 Exit status: 0; 4 no such name.")]
-pub(crate) struct History {
+pub(crate) struct HistoryArgs {
     /// The file
     #[arg(value_name = "NAME")]
     name: OsString,
 }
 
-impl History {
+impl HistoryArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let name = catalog::name(&self.name)?;
         let wanted = format!("tell how {} was made", catalog::shown(&name.0));

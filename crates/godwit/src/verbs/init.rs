@@ -1,7 +1,7 @@
 //! `godwit init`: makes this machine a node, and the first invite to it.
 
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     config,
     out::{CliError, Facts, Run, Screen, mark},
     places, units,
@@ -40,7 +40,7 @@ Said again with the same name and directory, it only prints another invite. What
 nothing behind.
 
 Exit status: 0; 2 this machine is another node already, or the configuration says something else.")]
-pub(crate) struct Init {
+pub(crate) struct InitArgs {
     /// How others will call it: letters, digits, - and _
     #[arg(value_name = "NAME")]
     name: String,
@@ -73,7 +73,7 @@ pub(crate) struct Init {
     rename: bool,
 }
 
-impl Init {
+impl InitArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("make the node {}", self.name);
         let home = match &self.state {
@@ -86,7 +86,7 @@ impl Init {
         });
         let export =
             export.map_err(|cause| CliError::store(&wanted, Error::io(&self.export, cause)))?;
-        let mut planned = config::load(&NodeArgs::default())?;
+        let mut planned = config::load(&NodeOptions::default())?;
         planned.export.clone_from(&export);
         planned.state = Some(home.path().to_owned());
         may_be_shared(&wanted, &planned)?;
@@ -301,7 +301,7 @@ fn runs_as(wanted: &str, export: &Path) -> Run<Option<UserAccount>> {
     if godwit_sys::user_id() != 0 {
         return Ok(None);
     }
-    let named = config::load(&NodeArgs::default())?.accounts.user;
+    let named = config::load(&NodeOptions::default())?.accounts.user;
     let user = match &*named {
         "" => UserAccount::owner_of(export),
         name => UserAccount::find(name),

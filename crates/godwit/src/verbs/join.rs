@@ -28,7 +28,7 @@ running: godwit node. What is wrong with names and addresses, here or there, use
 Exit status: 0; 1 what answers at its address is no node; 2 that is no invite, or a name or an
 address cannot be; 5 the node does not answer, or is not there at the moment; 13 the invite is not
 good any more, or another node answers at its address.")]
-pub(crate) struct Join {
+pub(crate) struct JoinArgs {
     /// The whole word; - reads it from standard input
     #[arg(value_name = "INVITE")]
     invite: String,
@@ -43,7 +43,7 @@ pub(crate) struct Join {
     addresses: Vec<String>,
 }
 
-impl Join {
+impl JoinArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (peer, name) = self.connect()?;
         let said = match screen.json() {

@@ -19,13 +19,13 @@ told.
 
 Exit status: 0; 4 no node of that name is known. With the others it is forgotten here, and was not
 told: 5 it does not answer; 13 another node answers at its address; 1 it could not do it.")]
-pub(crate) struct Leave {
+pub(crate) struct LeaveArgs {
     /// How it is called here
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Leave {
+impl LeaveArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("leave {}", self.name);
         let trust = |error: godwit_trust::Error| CliError::trust(&wanted, error);

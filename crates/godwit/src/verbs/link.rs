@@ -17,7 +17,7 @@ Both names are equal: a copy or an attribute belongs to both. The copies are for
 last name.
 
 Exit status: 0; 1 the new name is taken; 4 no such name.")]
-pub(crate) struct Link {
+pub(crate) struct LinkArgs {
     /// The name that there is
     #[arg(value_name = "NAME")]
     from: OsString,
@@ -26,7 +26,7 @@ pub(crate) struct Link {
     to: OsString,
 }
 
-impl Link {
+impl LinkArgs {
     pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
         let (from, to) = (catalog::name(&self.from)?, catalog::name(&self.to)?);
         catalog::change("link a name", Change::Link { from, to })?;

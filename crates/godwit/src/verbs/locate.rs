@@ -39,7 +39,7 @@ seconds, as of a tape) counts too. --to tells what a copy at that site would cos
 many reads it pays.
 
 Exit status: 0; 4 no such name.")]
-pub(crate) struct Locate {
+pub(crate) struct LocateArgs {
     /// Names of the catalog
     #[arg(value_name = "NAME", required = true)]
     names: Vec<OsString>,
@@ -64,7 +64,7 @@ struct Tally<'a> {
     sites: BTreeMap<String, u64>,
 }
 
-impl Locate {
+impl LocateArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let tables = catalog::open()?;
         let mut tally = Tally {

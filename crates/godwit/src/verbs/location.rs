@@ -23,7 +23,7 @@ A location is a directory of a server. godwit register makes one, named after th
 server or directory moves, one location set moves the URLs of all its files.
 
 Exit status: 0; 1 it has last copies; 4 no such collection or location.")]
-pub(crate) struct Location {
+pub(crate) struct LocationArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -108,7 +108,7 @@ Exit status: 0; 1 it has the last copy of a file, without --last; 4 no such loca
     },
 }
 
-impl Location {
+impl LocationArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let changes = match &self.action {
             Action::Ls { name: text, lacks } => {

@@ -2,7 +2,7 @@
 
 use crate::{
     args::{Names, Talking},
-    client::pending::{self, Reach},
+    client::pending::{self, NameScope},
     out::{
         CliError, Facts, Run, Screen, facts,
         listing::{self, Sizes},
@@ -36,7 +36,7 @@ has; of what was put on this machine and is on its way still (godwit queue) it s
 Exit status: 0; 4 no such directory; 13 not allowed; 5 the server cannot be reached now;
 1 there is no such host."
 )]
-pub(crate) struct Ls {
+pub(crate) struct LsArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct Ls {
     help: Option<bool>,
 }
 
-impl Ls {
+impl LsArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let names = self.names.or_here()?;
@@ -81,7 +81,7 @@ impl Ls {
     }
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, titled: bool) -> Run<u64> {
-        pending::note(screen, url, Reach::Below);
+        pending::note(screen, url, NameScope::Below);
         let place = places::open(stores, url)?;
         let trouble = |error: Error| CliError::store(format!("list {url}"), error);
         let stat = match place.store.stat(&place.path) {

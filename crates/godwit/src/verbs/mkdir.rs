@@ -2,7 +2,7 @@
 
 use crate::{
     args::{Names, Talking},
-    client::pending::{Reach, Turn},
+    client::pending::{NameScope, Turn},
     out::{CliError, Facts, Run, Screen},
     places, transfer,
 };
@@ -20,7 +20,7 @@ Examples:
 
 Exit status: 0; 1 it exists already (not with -p); 4 the directory above is missing;
 13 not allowed.")]
-pub(crate) struct Mkdir {
+pub(crate) struct MkdirArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Mkdir {
     dry_run: bool,
 }
 
-impl Mkdir {
+impl MkdirArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let mut made = 0;
@@ -57,7 +57,7 @@ impl Mkdir {
 
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url, turn: &mut Turn<'_>) -> Run {
         let wanted = format!("make the directory {url}");
-        turn.wait(url, Reach::Name, &wanted)?;
+        turn.wait(url, NameScope::Name, &wanted)?;
         let trouble = |error: Error| CliError::store(&*wanted, error);
         let place = places::open(stores, url)?;
         if self.dry_run {

@@ -32,7 +32,7 @@ Only programs of this user see the files. Another user than root needs fusermoun
 godwit run -- PROGRAM needs neither that nor a directory.
 
 Exit status: 0 it is mounted; 1 it cannot be; 2 DIR is no directory, or mounted already.")]
-pub(crate) struct Mount {
+pub(crate) struct MountArgs {
     /// Serve it in this process, until it is unmounted
     #[arg(long)]
     foreground: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Mount {
     directory: PathBuf,
 }
 
-impl Mount {
+impl MountArgs {
     pub(crate) fn run(self, screen: &'static Screen) -> Run<Facts> {
         let wanted = format!("mount {}", self.directory.display());
         let failed = |cause| CliError::store(&*wanted, Error::io(&self.directory, cause));

@@ -8,7 +8,7 @@ use crate::{
 use clap::ValueEnum;
 use godwit_core::{Scheme, Url};
 use godwit_local::Refusal;
-use godwit_mount::{Lost, Mount, Rules};
+use godwit_mount::{Lost, Mount, MountRules};
 use godwit_store::Error;
 use godwit_sys::{View, ViewError, ViewStep, why};
 use godwit_wire::local::request::Wait;
@@ -73,7 +73,7 @@ pub(super) fn run(words: &[OsString], asked: Asked, screen: &'static Screen) -> 
     let wanted = format!("run {}", words[0].display());
     let failed = |cause| CliError::store(&*wanted, Error::io(&words[0], cause));
     let session = session();
-    let rules = Rules {
+    let rules = MountRules {
         fsync_pushes: asked.fsync == Fsync::Push,
         ..rules(asked.wait, session.clone(), screen)
     };
@@ -178,8 +178,8 @@ fn as_path(word: &OsString) -> OsString {
     path.map_or_else(|| word.clone(), OsString::from_vec)
 }
 
-pub(super) fn rules(wait: Duration, session: String, screen: &'static Screen) -> Rules {
-    Rules {
+pub(super) fn rules(wait: Duration, session: String, screen: &'static Screen) -> MountRules {
+    MountRules {
         wait,
         hello: |_| client::hello(),
         session,

@@ -40,7 +40,7 @@ tcp_buffer, transfer_type.
 
 Exit status: that of the program; 1 no library, 2 a program that loads none, 126 and 127 it could
 not be started.")]
-pub(crate) struct Mpi {
+pub(crate) struct MpiArgs {
     /// The MPI of the program: mpich or openmpi [default: what it is linked with]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "MPI")]
     mpi: Option<Flavour>,
@@ -92,7 +92,7 @@ impl Flavour {
     }
 }
 
-impl Mpi {
+impl MpiArgs {
     pub(crate) fn run(self, _: &Screen) -> Run<Facts> {
         let program = &self.program[0];
         let wanted = format!("run {} with MPI", program.display());

@@ -40,7 +40,7 @@ where it is (godwit help cp). What this machine has still to deliver to either n
 as with godwit cp.
 
 Exit status: as cp.")]
-pub(crate) struct Mv {
+pub(crate) struct MvArgs {
     #[command(flatten)]
     names: Names,
     /// Leave files that exist alone
@@ -53,7 +53,7 @@ pub(crate) struct Mv {
     moving: MoveOptions,
 }
 
-impl Mv {
+impl MvArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = cp::ends(&self.names, "mv")?;
         let moved = self.shift(screen, &sources, &target);

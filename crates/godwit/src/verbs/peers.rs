@@ -2,7 +2,7 @@
 
 use super::init;
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     config,
     out::{CliError, Facts, Run, Screen},
     units,
@@ -35,7 +35,7 @@ Where root starts the node, a peer acts as the account that --as said, with invi
 else as the gridmap or peers.account says, and else as nobody.
 
 Exit status: 0; 2 there is no such account; 4 no node of that name is known.")]
-pub(crate) struct Peers {
+pub(crate) struct PeersArgs {
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -46,21 +46,21 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit peers invite --valid 1h\n  godwit peers invite --as alice"
     )]
-    Invite(PeersInvite),
+    Invite(PeersInviteArgs),
     /// Make another key for this node, and tell those that know the old one
     #[command(after_help = "Examples:\n  godwit peers rotate\n  godwit peers rotate --forget-old")]
-    Rotate(Rotate),
+    Rotate(RotateArgs),
     /// Say as which account of this machine a node acts that has joined
     #[command(
         after_help = "Examples:\n  godwit peers map laptop --as alice\n  godwit peers map cluster --as batch"
     )]
-    Map(Map),
+    Map(MapArgs),
     /// Forget a node, and tell it nothing
-    Remove(Remove),
+    Remove(RemoveArgs),
 }
 
 #[derive(Args, Debug)]
-struct PeersInvite {
+struct PeersInviteArgs {
     /// How long it is good (10m, 1d), 30 days at most
     #[arg(long, value_name = "TIME", value_parser = init::lifetime, default_value = "1d")]
     valid: Duration,
@@ -76,7 +76,7 @@ struct PeersInvite {
 }
 
 #[derive(Args, Debug)]
-struct Rotate {
+struct RotateArgs {
     /// Make another key though some do not know the one before yet
     #[arg(long)]
     anew: bool,
@@ -86,7 +86,7 @@ struct Rotate {
 }
 
 #[derive(Args, Debug)]
-struct Map {
+struct MapArgs {
     /// How it is called here
     #[arg(value_name = "NAME")]
     name: String,
@@ -105,13 +105,13 @@ What it has on its way goes on until the request that it is in ends; whatever it
 refused, and an upload that it has begun is not published.
 
 Exit status: 0; 4 no node of that name is known.")]
-struct Remove {
+struct RemoveArgs {
     /// How it is called here
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Peers {
+impl PeersArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.action {
             Some(Action::Invite(invite)) => invite.run(screen),
@@ -123,14 +123,14 @@ impl Peers {
     }
 }
 
-impl PeersInvite {
+impl PeersInviteArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "invite a node";
         if let Some(account) = &self.account {
             must_be_account(wanted, account)?;
         }
         let home = init::home(wanted)?;
-        let configured = config::load(&NodeArgs::default())?.via;
+        let configured = config::load(&NodeOptions::default())?.via;
         let made = home.invite(self.valid, self.account.as_deref(), self.read_only);
         let mut invite = made.map_err(|error| CliError::trust(wanted, error))?;
         let via = [configured, self.via].concat();
@@ -139,7 +139,7 @@ impl PeersInvite {
     }
 }
 
-impl Rotate {
+impl RotateArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "replace the key of this node";
         let trust = |error| CliError::trust(wanted, error);
@@ -234,7 +234,7 @@ fn newest(home: &PeersDir) -> godwit_trust::Result<Fingerprint> {
     Fingerprint::of_credential(&home.key_or_new()?)
 }
 
-impl Map {
+impl MapArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("let {} act as {}", self.name, self.account);
         must_be_account(&wanted, &self.account)?;
@@ -250,7 +250,7 @@ impl Map {
     }
 }
 
-impl Remove {
+impl RemoveArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("forget {}", self.name);
         let removed = init::home(&wanted)?.remove(&self.name);

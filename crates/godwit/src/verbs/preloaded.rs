@@ -100,16 +100,16 @@ pub(super) fn must_load(wanted: &str, program: &OsStr, next: &str) -> Run {
             CliError::asked(wanted, fact).next(next)
         };
         match kind(file) {
-            Ok(Kind::Privileged) => {
+            Ok(ProgramKind::Privileged) => {
                 return Err(refuse(
                     "is setuid or setgid, and such programs load no library",
                 ));
             }
-            Ok(Kind::Static) => {
+            Ok(ProgramKind::Static) => {
                 return Err(refuse("is a static program, which loads no library"));
             }
-            Ok(Kind::Script(interpreter)) => path = Some(interpreter),
-            Ok(Kind::Dynamic) | Err(_) => return Ok(()),
+            Ok(ProgramKind::Script(interpreter)) => path = Some(interpreter),
+            Ok(ProgramKind::Dynamic) | Err(_) => return Ok(()),
         }
     }
     Ok(())
@@ -130,7 +130,7 @@ pub(super) fn found(program: &OsStr) -> Option<PathBuf> {
 
 /// How a program is loaded.
 #[derive(Debug, Eq, PartialEq)]
-enum Kind {
+enum ProgramKind {
     Dynamic,
     Static,
     /// Setuid or setgid.
@@ -139,25 +139,25 @@ enum Kind {
     Script(PathBuf),
 }
 
-fn kind(path: &Path) -> io::Result<Kind> {
+fn kind(path: &Path) -> io::Result<ProgramKind> {
     let mut head = Vec::new();
     if fs::metadata(path)?.permissions().mode() & 0o6000 != 0 {
-        return Ok(Kind::Privileged);
+        return Ok(ProgramKind::Privileged);
     }
     File::open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
     Ok(kind_of(&head))
 }
 
 /// Reads how a program is loaded from its first bytes.
-fn kind_of(head: &[u8]) -> Kind {
+fn kind_of(head: &[u8]) -> ProgramKind {
     if let Some(line) = head.strip_prefix(b"#!") {
         let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let word = line.trim_ascii().split(u8::is_ascii_whitespace).next();
-        return Kind::Script(OsStr::from_bytes(word.unwrap_or_default()).into());
+        return ProgramKind::Script(OsStr::from_bytes(word.unwrap_or_default()).into());
     }
     // ELF of 64 bits; other programs are the linker's to judge.
     if !head.starts_with(b"\x7fELF\x02\x01") {
-        return Kind::Dynamic;
+        return ProgramKind::Dynamic;
     }
     let number = |at: usize, len: usize| {
         let bytes = head.get(at..at.checked_add(len)?)?;
@@ -173,8 +173,8 @@ fn kind_of(head: &[u8]) -> Kind {
         Some(kinds.any(|kind| kind == PT_INTERP))
     };
     match has_interpreter() {
-        Some(true) => Kind::Dynamic,
-        _ => Kind::Static,
+        Some(true) => ProgramKind::Dynamic,
+        _ => ProgramKind::Static,
     }
 }
 
@@ -191,17 +191,17 @@ mod tests {
 
     #[test]
     fn kinds_are_read_from_heads() {
-        assert_eq!(kind(Path::new("/bin/sh")).unwrap(), Kind::Dynamic);
+        assert_eq!(kind(Path::new("/bin/sh")).unwrap(), ProgramKind::Dynamic);
         let script = kind_of(b"#! /usr/bin/perl -w\nprint");
-        assert_eq!(script, Kind::Script("/usr/bin/perl".into()));
-        assert_eq!(kind_of(b"\x7fELF\x02\x01"), Kind::Static);
-        assert_eq!(kind_of(b""), Kind::Dynamic);
+        assert_eq!(script, ProgramKind::Script("/usr/bin/perl".into()));
+        assert_eq!(kind_of(b"\x7fELF\x02\x01"), ProgramKind::Static);
+        assert_eq!(kind_of(b""), ProgramKind::Dynamic);
         let mut head = fs::read("/bin/sh").unwrap();
         let (at, count) = (64, usize::from(head[56]));
         for nth in 0..count {
             let kind = &mut head[at + nth * 56];
             *kind = if *kind == 3 { 4 } else { *kind };
         }
-        assert_eq!(kind_of(&head), Kind::Static);
+        assert_eq!(kind_of(&head), ProgramKind::Static);
     }
 }

@@ -30,7 +30,7 @@ they log in to use it in your name for some hours, and your own key stays locked
 is found where Globus' programs look: $X509_USER_PROXY, else /tmp/x509up_u and your number.
 
 Exit status: 0; 4 there is none; 13 expired, or a key that others may read.")]
-pub(crate) struct Proxy {
+pub(crate) struct ProxyArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -41,21 +41,21 @@ enum Action {
     #[command(
         after_help = "Examples:\n  godwit proxy init --cert usercert.pem --key userkey.pem --out proxy.pem\n  godwit proxy init --cert usercert.pem --limited --valid 2h --out limited.pem"
     )]
-    Init(Init),
+    Init(InitArgs),
     /// Show whom a proxy names, and for how long
     #[command(
         after_help = "Examples:\n  godwit proxy info proxy.pem\n  godwit proxy info --json proxy.pem"
     )]
-    Info(Info),
+    Info(InfoArgs),
     /// Remove a proxy
     #[command(
         after_help = "Examples:\n  godwit proxy destroy proxy.pem\n  godwit proxy destroy --json proxy.pem"
     )]
-    Destroy(Destroy),
+    Destroy(DestroyArgs),
 }
 
 #[derive(Args, Debug)]
-struct Init {
+struct InitArgs {
     /// Your certificate [default: $X509_USER_CERT, ~/.globus/usercert.pem]
     #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
@@ -83,20 +83,20 @@ struct Init {
 }
 
 #[derive(Args, Debug)]
-struct Info {
+struct InfoArgs {
     /// The proxy [default: $X509_USER_PROXY, /tmp/x509up_uN]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
-struct Destroy {
+struct DestroyArgs {
     /// The proxy [default: $X509_USER_PROXY, /tmp/x509up_uN]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
-impl Proxy {
+impl ProxyArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.action {
             Action::Init(init) => init.run(screen),
@@ -106,7 +106,7 @@ impl Proxy {
     }
 }
 
-impl Init {
+impl InitArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let (cert, key) = self.files();
         let wanted = format!("make a proxy of {}", cert.display());
@@ -165,7 +165,7 @@ impl Init {
     }
 }
 
-impl Info {
+impl InfoArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let file = self.file.unwrap_or_else(godwit_trust::proxy_file);
         let wanted = format!("show the proxy {}", file.display());
@@ -180,7 +180,7 @@ impl Info {
     }
 }
 
-impl Destroy {
+impl DestroyArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         let file = self.file.unwrap_or_else(godwit_trust::proxy_file);
         let wanted = format!("destroy the proxy {}", file.display());

@@ -29,7 +29,7 @@ version is current than the one with that digest (godwit sum, godwit stat): then
 one first. Of two that publish at the same time one wins, and the other is told.
 
 Exit status: as cp; 1 another version is current.")]
-pub(crate) struct Publish {
+pub(crate) struct PublishArgs {
     /// A file, or the URL of one
     #[arg(value_name = "FILE")]
     file: OsString,
@@ -51,7 +51,7 @@ fn digest(text: &str) -> Result<Digest, String> {
     read.map_err(|_| "write a digest as godwit sum prints it: 64 hexadecimal digits".into())
 }
 
-impl Publish {
+impl PublishArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (file, name) = (places::url(&self.file)?, catalog::url(&self.name)?);
         let wanted = format!("publish {file} as {name}");

@@ -30,7 +30,7 @@ has the file this ends, and says so. A URL by its door (godwit://...) waits unti
 Exit status: 0 all is there; 5 not within the time, or this machine's node ended; 1 the server
 has something else than what was changed here, or will not have it, so it is held; 4, 13
 the same since a directory is not there, or since it is not allowed.")]
-pub(crate) struct Push {
+pub(crate) struct PushArgs {
     /// A file, or a directory with all that is below it; else all
     #[arg(value_name = "URL")]
     url: Option<OsString>,
@@ -39,7 +39,7 @@ pub(crate) struct Push {
     timeout: Option<Duration>,
 }
 
-impl Push {
+impl PushArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let facts = client::wait(screen, self.url.as_ref(), self.timeout, Request::Push)?;
         if self.url.is_some() && facts.get("files") == Some(&0.into()) {

@@ -63,7 +63,7 @@ Exit status: 0 the bytes are safe; 1 the URL leads nowhere, it is on hold, or --
 there already; 2 not understood; 4 no such file here; 5 the node of this machine cannot be reached
 or has ended, or in a job the server has not got it within --timeout; 7 no room is left here, or
 none within --timeout, or the file is larger than all that may be kept; 13 not allowed.")]
-pub(crate) struct Put {
+pub(crate) struct PutArgs {
     #[command(flatten)]
     names: Names,
     /// Directories with everything below them
@@ -95,7 +95,7 @@ struct Item {
     size: Option<u64>,
 }
 
-impl Put {
+impl PutArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (files, url) = ends(&self.names, "put")?;
         let target = places::target(&url)?;
@@ -261,7 +261,7 @@ impl Item {
 
 /// A run over all that is put.
 struct PutRun<'a> {
-    put: &'a Put,
+    put: &'a PutArgs,
     screen: &'a Screen,
     reporter: &'a Reporter<'a>,
     /// Directories that were made, or asked for.

@@ -38,7 +38,7 @@ Renames, removals and attributes that are on their way have a line as well, whic
 
 Exit status: 0, whatever is on its way. With -w that of godwit push: 1, 4 or 13 if something is
 held.")]
-pub(crate) struct Queue {
+pub(crate) struct QueueArgs {
     /// Of one file; else of all, or of GODWIT_SESSION
     #[arg(value_name = "URL")]
     url: Option<OsString>,
@@ -47,7 +47,7 @@ pub(crate) struct Queue {
     watch: bool,
 }
 
-impl Queue {
+impl QueueArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let whose = client::whose(self.url.as_ref(), None)?;
         let mut here = client::here()?;

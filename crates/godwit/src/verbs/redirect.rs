@@ -21,7 +21,7 @@ new URL only.
 
 Exit status: 0; 4 nothing of that name is pending; 5 it is being sent, or may have arrived; 1
 only parts of it are here (put --offset).")]
-pub(crate) struct Redirect {
+pub(crate) struct RedirectArgs {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
     url: OsString,
@@ -30,7 +30,7 @@ pub(crate) struct Redirect {
     to: OsString,
 }
 
-impl Redirect {
+impl RedirectArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut here = client::here()?;
         let url = client::name_or_id(&self.url)?;

@@ -33,7 +33,7 @@ the name combines several such parts. Bytes that other sites have are compared b
 
 Exit status: 0; 2 a directory without -r; 4 no such file; 12 a name has other bytes elsewhere;
 5 the server cannot be reached now; 13 not allowed.")]
-pub(crate) struct Register {
+pub(crate) struct RegisterArgs {
     /// Files or directories; without --as, names alone
     #[arg(value_name = "URL", required = true)]
     urls: Vec<OsString>,
@@ -62,7 +62,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
-impl Register {
+impl RegisterArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let Some(name) = &self.name else {
             return self.names_alone(screen);

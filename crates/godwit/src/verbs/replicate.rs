@@ -26,7 +26,7 @@ replaced. godwit location add says where a site keeps the files of a collection.
 copies what is missing.
 
 Exit status: as cp; 12 the site has other bytes under that path.")]
-pub(crate) struct Replicate {
+pub(crate) struct ReplicateArgs {
     /// Names of the catalog
     #[arg(value_name = "NAME", required = true)]
     names: Vec<OsString>,
@@ -42,7 +42,7 @@ pub(crate) struct Replicate {
     moving: MoveOptions,
 }
 
-impl Replicate {
+impl ReplicateArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut options = transfer::options(&self.moving)?;
         catalog::must_be_site("replicate", self.from.as_ref())?;

@@ -3,7 +3,7 @@
 use super::catalog;
 use crate::{
     args::{Names, Talking},
-    client::pending::{Reach, Turn},
+    client::pending::{NameScope, Turn},
     out::{CliError, Facts, Run, Screen},
     places::{self, Place},
     transfer,
@@ -37,7 +37,7 @@ A name of the catalog goes with the copies that godwit made. Bytes that were reg
 stay, unless --data is said.
 
 Exit status: 0; 4 no such file (not with -f); 1 a directory without -r; 13 not allowed.")]
-pub(crate) struct Rm {
+pub(crate) struct RmArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub(crate) struct Rm {
     keep_recipe: bool,
 }
 
-impl Rm {
+impl RmArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let remover = Remover::new(screen, self.dry_run);
@@ -90,8 +90,8 @@ impl Rm {
             return Err(CliError::asked(wanted, fact).next("name what is in it"));
         }
         let reach = match self.recursive {
-            true => Reach::Below,
-            false => Reach::Name,
+            true => NameScope::Below,
+            false => NameScope::Name,
         };
         if self.keep_recipe {
             must_be_proved(url, &wanted)?;
@@ -116,7 +116,7 @@ impl Rm {
     }
 }
 
-impl Rm {
+impl RmArgs {
     /// Opens the place; a name of the catalog with the options for its copies.
     fn place(&self, stores: &Stores, url: &Url) -> Run<Place> {
         let is_of_names = self.data || self.at.is_some();

@@ -26,7 +26,7 @@ soon after each change, replaces damaged and lost copies from good ones, and rea
 compare their digests. It never removes a copy.
 
 Exit status: 0; 1 why: the file is not as a rule says; 2 a rule that cannot be read; 4 no such name.")]
-pub(crate) struct Rule {
+pub(crate) struct RuleArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -83,7 +83,7 @@ Exit status: 0 the file is as all rules say; 1 it is not.")]
     },
 }
 
-impl Rule {
+impl RuleArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.action {
             Action::Add { name, rule } => add(screen, catalog::name(&name)?, &rule.join(" ")),

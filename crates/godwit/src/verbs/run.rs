@@ -65,7 +65,7 @@ account, for peers that may write. What this command no longer reads for 60 s is
 
 Exit status: that of the program, of several the worst, which is named; 128 and the number of a
 signal; 5 no node answers, 13 it runs none for you, 75 what was written is lost, 126, 127 no start.")]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// The nodes, which take turns
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     on: Vec<String>,
@@ -142,7 +142,7 @@ struct RunSite<'a> {
 
 /// State that the processes share.
 struct RunJob<'a> {
-    run: &'a Run,
+    run: &'a RunArgs,
     screen: &'a Screen,
     options: &'a CopyOptions,
     program: Option<PathBuf>,
@@ -156,7 +156,7 @@ struct RunJob<'a> {
     failed: AtomicU64,
 }
 
-impl Run {
+impl RunArgs {
     pub(crate) fn run(self, screen: &'static Screen) -> Ran<Facts> {
         if self.on.is_empty() {
             let asked = Asked {

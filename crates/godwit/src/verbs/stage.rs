@@ -42,7 +42,7 @@ A program that reads one meanwhile is not slowed: what it misses comes at once.
 
 Exit status: 0; 13 the rights there say no; 4 no such file; 7 no room is left here; 5 its server
 cannot be reached.")]
-pub(crate) struct Stage {
+pub(crate) struct StageArgs {
     /// The files
     #[arg(value_name = "URL", required_unless_present = "list")]
     urls: Vec<OsString>,
@@ -63,7 +63,7 @@ pub(crate) struct Stage {
     lasts: Option<Duration>,
 }
 
-impl Stage {
+impl StageArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let listed = self.list.as_deref().map(listed).transpose()?;
         if let (Some(list), Some([])) = (&self.list, listed.as_deref()) {

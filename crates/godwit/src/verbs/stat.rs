@@ -2,7 +2,7 @@
 
 use crate::{
     args::{Names, Talking},
-    client::pending::{self, Reach},
+    client::pending::{self, NameScope},
     out::{CliError, Facts, Run, Screen, listing},
     places, units,
 };
@@ -23,14 +23,14 @@ there on this machine that is on its way still.
 
 Exit status: 0; 4 no such file; 13 not allowed; 5 the server cannot be reached now;
 1 there is no such host.")]
-pub(crate) struct Stat {
+pub(crate) struct StatArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
     talking: Talking,
 }
 
-impl Stat {
+impl StatArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         for url in self.names.some("stat")? {
@@ -44,7 +44,7 @@ impl Stat {
 
 fn one(screen: &Screen, stores: &Stores, url: &Url) -> Run {
     let trouble = |error: Error| CliError::store(format!("stat {url}"), error);
-    pending::note(screen, url, Reach::Name);
+    pending::note(screen, url, NameScope::Name);
     let place = places::open(stores, url)?;
     let known = place.store.stat(&place.path).map_err(trouble)?;
     if screen.json() {

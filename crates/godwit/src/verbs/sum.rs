@@ -3,7 +3,7 @@
 use crate::{
     args::{Names, Talking},
     bytes,
-    client::pending::{self, Reach},
+    client::pending::{self, NameScope},
     out::{self, CliError, Facts, Run, Screen, facts, silence},
     places::{self, Place},
     transfer, units,
@@ -31,7 +31,7 @@ are then written \\\\, \\n and \\r; --check reads such lines too. It is the dige
 server has; of what was put on this machine and is on its way still (godwit queue) it says so.
 
 Exit status: 0; 12 a digest is not as noted; 4 no such file; 13 not allowed.")]
-pub(crate) struct Sum {
+pub(crate) struct SumArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
@@ -63,7 +63,7 @@ enum By {
     Sha512,
 }
 
-impl Sum {
+impl SumArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let stores = places::stores(&self.talking)?;
         let mut files = 0;
@@ -97,8 +97,8 @@ impl Sum {
     fn one(&self, screen: &Screen, stores: &Stores, url: &Url) -> Run<u64> {
         let trouble = |error: Error| CliError::store(format!("sum {url}"), error);
         let reach = match self.recursive {
-            true => Reach::Below,
-            false => Reach::Name,
+            true => NameScope::Below,
+            false => NameScope::Name,
         };
         pending::note(screen, url, reach);
         let place = places::open(stores, url)?;
@@ -180,7 +180,7 @@ impl Sum {
         let noted = digest;
         let url = places::url(OsStr::from_bytes(&name))?;
         let trouble = |error: Error| CliError::store(format!("sum {url}"), error);
-        pending::note(screen, &url, Reach::Name);
+        pending::note(screen, &url, NameScope::Name);
         let place = places::open(stores, &url)?;
         let algorithm = self.algorithm.algorithm();
         let waits_for = format!("the digest of {url}");

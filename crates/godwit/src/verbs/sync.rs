@@ -35,7 +35,7 @@ else is an error. A name that --exclude leaves out is kept in the target too (go
 cp). What this machine has still to deliver there arrives first (godwit cp).
 
 Exit status: as cp.")]
-pub(crate) struct Sync {
+pub(crate) struct SyncArgs {
     #[command(flatten)]
     names: Names,
     /// Compare digests instead of times
@@ -48,7 +48,7 @@ pub(crate) struct Sync {
     moving: MoveOptions,
 }
 
-impl Sync {
+impl SyncArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let (sources, target) = cp::ends(&self.names, "sync")?;
         let synced = self.sync(screen, &sources, &target);

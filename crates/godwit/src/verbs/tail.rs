@@ -5,7 +5,7 @@ use crate::{
     bytes,
     out::{CliError, Facts, Run, Screen, facts},
     places::{self, Place},
-    signals::Stop,
+    signals::SignalStop,
 };
 use clap::Args;
 use godwit_core::Fault;
@@ -25,7 +25,7 @@ and a file that became shorter or was replaced by a shorter one is printed from 
 is said.
 
 Exit status: 0; 4 no such file; 13 not allowed; 130 after ^C.")]
-pub(crate) struct Tail {
+pub(crate) struct TailArgs {
     /// The file
     #[arg(value_name = "PATH_OR_URL")]
     file: OsString,
@@ -44,12 +44,12 @@ fn lines(text: &str) -> Result<u64, String> {
         .map_err(|_| "write how many lines, 0 or more".into())
 }
 
-impl Tail {
+impl TailArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let url = places::url(&self.file)?;
         let stores = places::stores(&self.talking)?;
         let place = places::open(&stores, &url)?;
-        let stop = Stop::watch(places::cancel()?);
+        let stop = SignalStop::watch(places::cancel()?);
         let mut follow = Following {
             place,
             at: None,

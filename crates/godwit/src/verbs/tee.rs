@@ -45,7 +45,7 @@ Servers of others cannot tell what came twice, and are refused.
 Exit status: 0 all of it is where --wait says; 1 the server cannot append, or it is on hold;
 2 not understood; 5 the node of this machine cannot be started; 7 no room is left here; 13 not
 allowed.")]
-pub(crate) struct Tee {
+pub(crate) struct TeeArgs {
     /// The file
     #[arg(value_name = "URL")]
     url: OsString,
@@ -65,7 +65,7 @@ enum Until {
     Nothing,
 }
 
-impl Tee {
+impl TeeArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         places::target(&self.url)?;
         let target = client::named(&self.url)?;

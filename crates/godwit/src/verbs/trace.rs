@@ -1,7 +1,7 @@
 //! `godwit trace`: shows where a file is on its way.
 
 use crate::{
-    args::{NodeArgs, Talking},
+    args::{NodeOptions, Talking},
     client, config,
     out::{CliError, Facts, Run, Screen, facts, plain},
     places, units,
@@ -34,7 +34,7 @@ At a place it is
   away      not known: the place cannot be asked
 
 Exit status: 0, wherever it is; 4 it is nowhere; 1 or 5 no node on the way can be asked.")]
-pub(crate) struct Trace {
+pub(crate) struct TraceArgs {
     /// The file, or its id as godwit queue --json shows it
     #[arg(value_name = "URL")]
     url: OsString,
@@ -42,7 +42,7 @@ pub(crate) struct Trace {
     talking: Talking,
 }
 
-impl Trace {
+impl TraceArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let name = client::name_or_id(&self.url)?;
         let row = pending(&name)?;
@@ -50,7 +50,7 @@ impl Trace {
             Some(row) => places::url(row.url.as_ref())?,
             None => places::url(&self.url)?,
         };
-        let routes = config::load(&NodeArgs::default())?.routes;
+        let routes = config::load(&NodeOptions::default())?.routes;
         let way = routes.by_way_of(&url);
         let way = way.map_err(|error| CliError::store(format!("trace {url}"), error))?;
         let mut all: Vec<HopStatus> = row.as_ref().map(here).into_iter().collect();

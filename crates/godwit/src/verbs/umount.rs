@@ -32,7 +32,7 @@ fusermount3 -u DIR ends a mount, too, and waits for nothing.
 
 Exit status: 0; 1 a program uses it; 2 it is no mount of godwit; 5 not delivered within the time;
 75 a file is not kept, since the node of this machine ended while it was written.")]
-pub(crate) struct Umount {
+pub(crate) struct UmountArgs {
     /// Wait until all that was written there is delivered
     #[arg(long)]
     push: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Umount {
     directory: PathBuf,
 }
 
-impl Umount {
+impl UmountArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = format!("unmount {}", self.directory.display());
         let failed = |cause| CliError::store(&*wanted, Error::io(&self.directory, cause));

@@ -2,7 +2,7 @@
 
 use super::{init, node::local, serving};
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     client, config,
     out::{CliError, Facts, Run, Screen},
 };
@@ -35,7 +35,7 @@ anything is in godwit queue.
 
 Exit status: 0; 2 this machine is no node, nothing says yes, or the server runs; 1 something is not
 delivered yet, or cannot be removed.")]
-pub(crate) struct Uninit {
+pub(crate) struct UninitArgs {
     /// Remove it without asking
     #[arg(long)]
     yes: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Uninit {
     drop: bool,
 }
 
-impl Uninit {
+impl UninitArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let home = init::home(WANTED)?;
         let file = config::of_this_user();
@@ -58,7 +58,7 @@ impl Uninit {
         if gone.is_empty() {
             return Err(CliError::asked(WANTED, "this machine is no node"));
         }
-        let state = config::load(&NodeArgs::default())?.state;
+        let state = config::load(&NodeOptions::default())?.state;
         if let Some(server) = serving::running(state.as_deref()).first() {
             let end = match server["unit"].as_str() {
                 Some(unit) if godwit_sys::user_id() == 0 => {

@@ -23,7 +23,7 @@ No byte is deleted, also none that godwit has copied: godwit rm deletes those. W
 copies at that site are forgotten; the last copy of a file is kept unless --last is said.
 
 Exit status: 0; 1 a last copy, or a collection without -r; 4 no such name.")]
-pub(crate) struct Unregister {
+pub(crate) struct UnregisterArgs {
     /// Names of the catalog
     #[arg(value_name = "NAME", required = true)]
     names: Vec<OsString>,
@@ -40,7 +40,7 @@ pub(crate) struct Unregister {
     talking: Talking,
 }
 
-impl Unregister {
+impl UnregisterArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         catalog::must_be_site("unregister copies", self.at.as_ref())?;
         let names = catalog::logical(places::options(&self.talking)?)?.aimed(CopyAim {

@@ -20,7 +20,7 @@ What programs wrote to it here is at its server when this ends. Then one instanc
 taken off; where the tag is not on it, that is said, and no error.
 
 Exit status: 0; 5 not delivered within the time; 1 the server has something else by now.")]
-pub(crate) struct Unstage {
+pub(crate) struct UnstageArgs {
     /// The files
     #[arg(value_name = "URL", required = true)]
     urls: Vec<OsString>,
@@ -35,7 +35,7 @@ pub(crate) struct Unstage {
     timeout: Option<Duration>,
 }
 
-impl Unstage {
+impl UnstageArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut here = client::here()?;
         let mut files = 0;

@@ -7,9 +7,9 @@ use serde_json::json;
 /// Print the version
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  godwit version\n  godwit version --json")]
-pub(crate) struct Version {}
+pub(crate) struct VersionArgs {}
 
-impl Version {
+impl VersionArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let version = env!("CARGO_PKG_VERSION");
         if !screen.json() {

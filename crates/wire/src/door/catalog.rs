@@ -1,7 +1,7 @@
 //! Questions to a catalog, changes of it, and its answers: one set of values for local use, the door and C.
 
 use super::call::{Name, Text, Time};
-pub use super::made::{Definition, Input, MadeFile, Ran, Rank, Recipe};
+pub use super::made::{Definition, Input, MadeFile, Ran, Recipe, RunRank};
 use godwit_core::{Digest, HomeState};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{

@@ -76,13 +76,13 @@ pub struct Ran {
     /// The engine that started its tasks.
     pub engine: String,
     /// The tasks, in the order of the fragments.
-    pub ranks: Vec<Rank>,
+    pub ranks: Vec<RunRank>,
 }
 
 /// One task of a run.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
-pub struct Rank {
+pub struct RunRank {
     /// The index of the fragment.
     pub fragment: u64,
     /// The node.

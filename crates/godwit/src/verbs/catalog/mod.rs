@@ -38,7 +38,7 @@ register notes what lies where, and ls, stat, cat, cp, sum, find and du take nam
 --catalog sqlite:PATH serves it to other machines: there say --catalog godwit://PEER.
 
 Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
-pub(crate) struct Catalog {
+pub(crate) struct CatalogArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -98,7 +98,7 @@ Exit status: 0; 2 --catalog names none; 7 no space; 13 not allowed.")]
     },
 }
 
-impl Catalog {
+impl CatalogArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         match self.action {
             Action::Init => init(screen),

@@ -5,7 +5,7 @@ pub(crate) mod stdio;
 
 use crate::{
     args::{MoveOptions, Names},
-    client::pending::{self, Reach, Turn},
+    client::pending::{self, NameScope, Turn},
     out::{CliError, Facts, Run, Screen},
     places,
     transfer::{
@@ -48,7 +48,7 @@ docs/guide/copying.md explains more, and man godwit-cp lists the rarer options.
 
 Exit status: 0; 2 a directory without -r; 4 no such file; 5 a connection that may work later; 7 no
 space; 12 bytes arrived wrong; 13 not allowed; 130 interrupted. godwit help exit-codes tells all.")]
-pub(crate) struct Cp {
+pub(crate) struct CpArgs {
     #[command(flatten)]
     names: Names,
     /// Directories with everything below them
@@ -76,7 +76,7 @@ pub(crate) struct Cp {
     moving: MoveOptions,
 }
 
-impl Cp {
+impl CpArgs {
     pub(crate) fn run(self, screen: &'static Screen) -> Run<Facts> {
         let (sources, target) = ends(&self.names, "cp")?;
         let copied = self.copy(screen, &sources, &target);
@@ -181,13 +181,13 @@ impl Cp {
         let (source, target) = if target == "-" {
             let source = stdio::only_source(sources)?;
             screen.say_aside();
-            pending::note(screen, &source, Reach::Name);
+            pending::note(screen, &source, NameScope::Name);
             (places::open_as(stores, &source, whom.source())?, stream)
         } else {
             let target = places::target(target)?;
             let wanted = format!("copy standard input to {target}");
             stdio::check_input(&wanted, sources, &target, begins)?;
-            turn.wait(&target, Reach::Name, &wanted)?;
+            turn.wait(&target, NameScope::Name, &wanted)?;
             let place = places::open_as(stores, &target, whom.target())?;
             let trouble = |error: Error| CliError::store(&*wanted, error);
             if self.moving.parents && !self.moving.dry_run {

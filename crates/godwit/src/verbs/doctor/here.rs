@@ -1,7 +1,7 @@
 //! Checks of this machine and of its node.
 
 use super::{CONNECT, CheckResult, PORT, STALL};
-use crate::{args::NodeArgs, config, out::CliError, units, verbs::init};
+use crate::{args::NodeOptions, config, out::CliError, units, verbs::init};
 use godwit_store::{Error, RemoteOptions, Store, door::Door};
 use godwit_trust::{Credential, Peer, PeersDir};
 use std::time::SystemTime;
@@ -26,7 +26,7 @@ pub(super) fn looks() -> Vec<CheckResult> {
 }
 
 fn configuration() -> CheckResult {
-    match config::load(&NodeArgs::default()) {
+    match config::load(&NodeOptions::default()) {
         Ok(_) => CheckResult::well("config", "is in order"),
         Err(error) => {
             let fix = "godwit config check says so too; godwit config show lists the keys";
@@ -154,7 +154,7 @@ pub(super) fn node() -> Vec<CheckResult> {
 
 /// Returns where the node of this machine keeps its state, and the port of its door.
 fn configured() -> Option<(PeersDir, u16)> {
-    let config = config::load(&NodeArgs::default()).ok()?;
+    let config = config::load(&NodeOptions::default()).ok()?;
     let door = config.https.first()?;
     Some((PeersDir::at(config.state.as_deref()?), door.port()))
 }

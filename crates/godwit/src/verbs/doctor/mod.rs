@@ -33,7 +33,7 @@ at the node of this machine. Takes under five seconds. What is wrong comes first
 what comes of it, each with one line of what to do about it; changes nothing.
 
 Exit status: 0 all is well; else that of the first thing that is wrong.")]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// A file or directory that cannot be reached, read or written
     #[arg(value_name = "URL")]
     url: Option<OsString>,
@@ -74,7 +74,7 @@ impl CheckResult {
     }
 }
 
-impl Doctor {
+impl DoctorArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut looks = here::looks();
         looks.extend(match &self.url {

@@ -26,7 +26,7 @@ Commands in a shell act as a user of node I after: . DIR/nI/env
 --stop ends the nodes; their files stay, and the next start goes on with them.
 
 Exit status: 0 all nodes serve; 1 one does not start: DIR/nI/log says why.")]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Nodes
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
     nodes: u16,
@@ -49,7 +49,7 @@ struct Node {
     down_after: u64,
 }
 
-impl Demo {
+impl DemoArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let dir = std::path::absolute(&self.dir).unwrap_or(self.dir.clone());
         let nodes: Vec<_> = (1..=self.nodes)

@@ -22,7 +22,7 @@ A line a fragment, in their order: the host of a node that has it, so that rank 
 location (godwit location set n1 grid:/ host=NAME), or else the name of the site.
 
 Exit status: 0; 1 no node has one of them; 4 no such file.")]
-pub(super) struct Hostfile {
+pub(super) struct HostfileArgs {
     /// The file
     #[arg(value_name = "NAME")]
     name: OsString,
@@ -30,7 +30,7 @@ pub(super) struct Hostfile {
     talking: Talking,
 }
 
-impl Hostfile {
+impl HostfileArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let name = catalog::name(&self.name)?;
         let shown = catalog::shown(&name.0);

@@ -43,7 +43,7 @@ of them.
 
 Exit status: 0; 1 the name is taken, a site refuses its fragment, or the source cannot be cut so; 4
 no such file, collection or site; 5 a site does not answer.")]
-pub(crate) struct Import {
+pub(crate) struct ImportArgs {
     /// The file, a URL, or - for standard input
     #[arg(value_name = "SOURCE")]
     source: OsString,
@@ -72,7 +72,7 @@ pub(crate) struct Import {
     talking: Talking,
 }
 
-impl Import {
+impl ImportArgs {
     pub(super) fn run(self, screen: &'static Screen) -> Run<Facts> {
         let options = places::options(&self.talking)?;
         let source = places::url(&self.source)?;

@@ -1,7 +1,7 @@
 //! `godwit farm join` and `leave`: makes this machine a node of a farm, or takes it out.
 
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     config, names,
     out::{CliError, Facts, Run, Screen},
     verbs::{catalog, init, join},
@@ -36,7 +36,7 @@ are. godwit peers shows who was named by whom.
 
 Exit status: 0; 2 this machine is no node, or the configuration has another catalog; 13 the invite
 is not good any more, or the node may not change the catalog. Otherwise as of godwit join.")]
-pub(super) struct Join {
+pub(super) struct JoinArgs {
     /// The invite; - reads it from standard input
     #[arg(value_name = "INVITE")]
     invite: String,
@@ -61,7 +61,7 @@ stay. The other nodes forget its key within seconds. The node that serves the ca
 before: godwit peers remove NODE, there, ends that.
 
 Exit status: 0; 1 it has the last copy of a file; 4 the farm has no such node.")]
-pub(super) struct Leave {
+pub(super) struct LeaveArgs {
     /// The node [default: this one]
     #[arg(value_name = "NODE")]
     node: Option<String>,
@@ -70,7 +70,7 @@ pub(super) struct Leave {
     force: bool,
 }
 
-impl Join {
+impl JoinArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "join the farm";
         let Some(myself) = myself(wanted)? else {
@@ -87,7 +87,7 @@ impl Join {
         }
         let settings = NodeSettings::read(wanted)?;
         settings.must_be_free(wanted)?;
-        let (keeper, name) = join::Join::by(self.invite, addresses).connect()?;
+        let (keeper, name) = join::JoinArgs::by(self.invite, addresses).connect()?;
         let text = format!("godwit://{}", keeper.name);
         be_known(wanted, &text, &name)?;
         let slots = self.slots;
@@ -110,7 +110,7 @@ impl Join {
     }
 }
 
-impl Leave {
+impl LeaveArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "leave the farm";
         let myself = myself(wanted)?.map(|myself| myself.name);
@@ -120,7 +120,7 @@ impl Leave {
         };
         let is_ours = myself.is_some_and(|name| is_same_name(&name, &node));
         if names::text().is_none() {
-            names::keep(config::load(&NodeArgs::default())?.catalog);
+            names::keep(config::load(&NodeOptions::default())?.catalog);
         }
         let refused = |refusal| catalog::refused(wanted, &refusal);
         let catalog = catalog::open()?;

@@ -26,7 +26,7 @@ that differ are kept under a name of their own, and the command says so. Of a re
 fragments are computed. Readers need not say this: a read of a lost fragment computes it.
 
 Exit status: 0; 1 it has no history, or an input is gone; 4 no such name; 12 the bytes differ.")]
-pub(super) struct Make {
+pub(super) struct MakeArgs {
     /// The file, or one fragment of it
     #[arg(value_name = "NAME")]
     name: OsString,
@@ -46,7 +46,7 @@ history tells that the recipe is proved, and godwit rm --keep-recipe may trade d
 
 Exit status: 0 proved; 1 it has no history, or cannot be computed; 4 no such name; 12 the bytes
 differ.")]
-pub(super) struct Verify {
+pub(super) struct VerifyArgs {
     /// The file
     #[arg(value_name = "NAME")]
     name: OsString,
@@ -69,7 +69,7 @@ Definitions are attributes of the collection: godwit attr grid:/sel shows them, 
 godwit attr grid:/sel 'define:PATTERN=' removes one.
 
 Exit status: 0; 1 a pattern that cannot be.")]
-pub(super) struct Define {
+pub(super) struct DefineArgs {
     /// The names
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
@@ -83,7 +83,7 @@ pub(super) struct Define {
     talking: Talking,
 }
 
-impl Define {
+impl DefineArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let options = places::options(&self.talking)?;
         let pattern = catalog::name(&self.pattern)?;
@@ -105,7 +105,7 @@ impl Define {
     }
 }
 
-impl Make {
+impl MakeArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let options = places::options(&self.talking)?;
         let name = catalog::name(&self.name)?;
@@ -121,7 +121,7 @@ impl Make {
     }
 }
 
-impl Verify {
+impl VerifyArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let options = places::options(&self.talking)?;
         let name = catalog::name(&self.name)?;

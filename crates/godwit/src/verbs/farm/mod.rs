@@ -25,30 +25,30 @@ A file of the farm is cut into fragments, and each lies at one site of the catal
 one file. godwit locate shows where the fragments lie.
 
 Exit status: 0; 1 it failed; 2 wrong words; 4 no such file.")]
-pub(crate) struct Farm {
+pub(crate) struct FarmArgs {
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Import(import::Import),
-    Run(run::Run),
-    Hostfile(hostfile::Hostfile),
-    Make(make::Make),
-    Verify(make::Verify),
-    Define(make::Define),
-    Join(join::Join),
-    Leave(join::Leave),
-    Nodes(nodes::FarmNodes),
-    Drain(nodes::Drain),
-    Return(nodes::Return),
-    Demo(demo::Demo),
+    Import(import::ImportArgs),
+    Run(run::RunArgs),
+    Hostfile(hostfile::HostfileArgs),
+    Make(make::MakeArgs),
+    Verify(make::VerifyArgs),
+    Define(make::DefineArgs),
+    Join(join::JoinArgs),
+    Leave(join::LeaveArgs),
+    Nodes(nodes::FarmNodesArgs),
+    Drain(nodes::DrainArgs),
+    Return(nodes::ReturnArgs),
+    Demo(demo::DemoArgs),
     #[command(hide = true)]
-    Task(task::Task),
+    Task(task::TaskArgs),
 }
 
-impl Farm {
+impl FarmArgs {
     pub(crate) fn run(self, screen: &'static Screen) -> Run<Facts> {
         match self.action {
             Action::Import(import) => import.run(screen),

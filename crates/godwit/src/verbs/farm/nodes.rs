@@ -24,7 +24,7 @@ node of the catalog asks them all the time: one that is silent for 10 seconds ge
 after farm.down_after seconds (300) its copies count as lost, and rules make others.
 
 Exit status: 0; 5 the catalog does not answer.")]
-pub(super) struct FarmNodes {
+pub(super) struct FarmNodesArgs {
     #[command(flatten)]
     talking: Talking,
 }
@@ -41,7 +41,7 @@ rule add grid:/ copies=1 is the least). The copies there are read as before unti
 NODE grid:/ removes them, which keeps the last copy of each file. godwit farm return ends it.
 
 Exit status: 0; 4 the catalog has no such node.")]
-pub(super) struct Drain {
+pub(super) struct DrainArgs {
     /// The node
     #[arg(value_name = "NODE")]
     node: String,
@@ -57,7 +57,7 @@ Examples:
   godwit farm return archive --json
 
 Exit status: 0; 4 the catalog has no such node.")]
-pub(super) struct Return {
+pub(super) struct ReturnArgs {
     /// The node
     #[arg(value_name = "NODE")]
     node: String,
@@ -65,7 +65,7 @@ pub(super) struct Return {
     talking: Talking,
 }
 
-impl FarmNodes {
+impl FarmNodesArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let wanted = "show the nodes";
         let names = catalog::logical(places::options(&self.talking)?)?;
@@ -122,13 +122,13 @@ fn set(node: &str, talking: &Talking, is_draining: bool) -> Run<Facts> {
     }
 }
 
-impl Drain {
+impl DrainArgs {
     pub(super) fn run(self) -> Run<Facts> {
         set(&self.node, &self.talking, true)
     }
 }
 
-impl Return {
+impl ReturnArgs {
     pub(super) fn run(self) -> Run<Facts> {
         set(&self.node, &self.talking, false)
     }

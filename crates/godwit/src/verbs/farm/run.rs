@@ -4,7 +4,7 @@ use crate::{
     args::Talking,
     out::{CliError, Facts, Run as Ran, Screen, facts},
     places,
-    signals::Stop,
+    signals::SignalStop,
     verbs::{catalog, run::executable},
 };
 use clap::Args;
@@ -58,7 +58,7 @@ of the site.
 
 Exit status: 0 all programs ended with 0; the status of those that did not, or 1 if they differ; 5 a
 node does not answer; 13 a node runs no programs for you.")]
-pub(super) struct Run {
+pub(super) struct RunArgs {
     /// The file
     #[arg(
         value_name = "NAME",
@@ -108,7 +108,7 @@ pub(crate) struct Printed<'a> {
     moved_bytes: AtomicU64,
 }
 
-impl Run {
+impl RunArgs {
     pub(super) fn run(self, screen: &Screen) -> Ran<Facts> {
         let options = places::options(&self.talking)?;
         let name = self
@@ -122,7 +122,7 @@ impl Run {
             None => format!("run {program}"),
         };
         let fails = |error| CliError::store(&*wanted, error);
-        let stop = Stop::watch(options.cancel.clone());
+        let stop = SignalStop::watch(options.cancel.clone());
         let names = catalog::logical(options)?;
         let tasks = match (&name, self.tasks) {
             (Some(name), _) => {
@@ -202,7 +202,7 @@ impl Run {
     }
 }
 
-impl Run {
+impl RunArgs {
     /// Has the catalog keep what is to lie beside each program.
     fn with(&self, names: &Logical) -> Ran<Vec<Input>> {
         let bad = |fact: String| CliError::asked("run a program with further files", fact);

@@ -1,11 +1,11 @@
 //! `godwit farm task`: the body of a task, which an engine starts on the machine of a node.
 
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     config,
     out::{CliError, Facts, Run, Screen},
     places,
-    signals::Stop,
+    signals::SignalStop,
 };
 use clap::Args;
 use godwit_core::Kind;
@@ -31,9 +31,9 @@ that says this. What it prints and how it ended come as lines of JSON, with {"be
 seconds. Engines start this: farm run --by.
 
 Exit status: that of the program; 1 it could not be run; 2 the line or the configuration is wrong."#)]
-pub(super) struct Task {}
+pub(super) struct TaskArgs {}
 
-impl Task {
+impl TaskArgs {
     pub(super) fn run(self, screen: &Screen) -> Run<Facts> {
         let mut status = 0;
         let mut tell = |line: Line| {
@@ -74,8 +74,8 @@ fn perform(tell: &mut godwit_node::LineSink<'_>) -> Result<(), Refusal> {
     let ask: AskRun =
         call::read(&line).map_err(|bad| invalid(format!("no task is described: {bad}")))?;
     let cancel = places::cancel().map_err(|error| invalid(error.fact().into()))?;
-    let _stop = Stop::watch(cancel.clone());
-    let config = config::load(&NodeArgs::default())
+    let _stop = SignalStop::watch(cancel.clone());
+    let config = config::load(&NodeOptions::default())
         .map_err(|error| invalid(CliError::from(error).fact().into()))?;
     if config.hop.is_some() {
         return Err(invalid(

@@ -2,7 +2,7 @@
 
 use super::served;
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     client::{self, hello, variable},
     config,
     out::{CliError, Facts, Run, Screen, log},
@@ -26,7 +26,7 @@ use std::{
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeAction {
     /// Have the cache service (for put and get) or the server begin by systemd
-    Install(Install),
+    Install(InstallArgs),
     /// End the cache service; a server (godwit node) ends by SIGTERM
     #[command(after_help = "Examples:\n  godwit node stop\n  godwit node stop --json")]
     Stop,
@@ -51,7 +51,7 @@ account from the start, without rights of root, and systemd closes the rest of t
 
 Exit status: 0; 1 the unit cannot be written; 2 --server without a configuration, or --account
 without root.")]
-pub(crate) struct Install {
+pub(crate) struct InstallArgs {
     /// A unit for the server, which the configuration describes
     #[arg(long)]
     server: bool,
@@ -142,7 +142,7 @@ fn begin(screen: &Screen, socket: Option<&Path>, state: Option<&Path>) -> Result
         is_installed: unit_file().is_some_and(|unit| is_installed(&unit)),
         routes: routes()?,
         catalog: hello().catalog,
-        export: config::load(&NodeArgs::default())
+        export: config::load(&NodeOptions::default())
             .ok()
             .map(|config| config.export),
     };
@@ -179,7 +179,7 @@ fn scrub_every() -> Result<Option<Duration>, Refusal> {
 
 /// Returns the routes over hops.
 fn routes() -> Result<Routes, Refusal> {
-    let config = config::load(&NodeArgs::default());
+    let config = config::load(&NodeOptions::default());
     let config = config.map_err(|error| {
         let fact = CliError::from(error).to_string();
         let fact = fact.lines().nth(1).unwrap_or(&fact).trim();
@@ -189,7 +189,7 @@ fn routes() -> Result<Routes, Refusal> {
     Ok(config.routes)
 }
 
-impl Install {
+impl InstallArgs {
     fn run(self, screen: &Screen) -> Run<Facts> {
         const WANTED: &str = "install the node of this machine";
         let program = env::current_exe()
@@ -379,7 +379,7 @@ fn status(screen: &Screen) -> Run<Facts> {
             .line(line)
             .map_err(|error| CliError::store("say so", error)),
     };
-    let servers = serving::running(config::load(&NodeArgs::default())?.state.as_deref());
+    let servers = serving::running(config::load(&NodeOptions::default())?.state.as_deref());
     if servers.is_empty() {
         say("no server runs for this account; godwit node starts one".into())?;
     }

@@ -4,7 +4,7 @@ pub(crate) mod local;
 
 use self::local::NodeAction;
 use crate::{
-    args::NodeArgs,
+    args::NodeOptions,
     config,
     out::{CliError, Facts, Run, Screen, log},
     verbs::{catalog, init, serving},
@@ -37,9 +37,9 @@ accounts; man godwit-node lists the rarer options, godwit config show all settin
 Exit status: 0 after it was told to stop; 2 a wrong option or key, or an export that may not be
 read; 1 it cannot listen."
 )]
-pub(crate) struct Node {
+pub(crate) struct NodeArgs {
     #[command(flatten)]
-    told: NodeArgs,
+    told: NodeOptions,
     /// Talk with one client over standard input and output, with all your rights, and end with
     /// it: for ssh, which has let it in. Data goes over connections of its own, in clear
     /// [--export is / then]
@@ -56,7 +56,7 @@ pub(crate) struct Node {
     act: Option<NodeAction>,
 }
 
-impl Node {
+impl NodeArgs {
     pub(crate) fn run(self, screen: &Screen) -> Run<Facts> {
         if let Some(act) = self.act {
             return act.run(screen);

@@ -20,7 +20,7 @@ use std::{
 };
 
 /// A file to send, and the connections for it.
-pub(super) struct Order<'a> {
+pub(super) struct SendOrder<'a> {
     pub(super) path: &'a Path,
     pub(super) stat: &'a Stat,
     /// The wanted range, as far as the file has it.
@@ -29,7 +29,7 @@ pub(super) struct Order<'a> {
     pub(super) leg: &'a Leg,
 }
 
-impl Order<'_> {
+impl SendOrder<'_> {
     /// Tells whether a whole small file is sent, and by this node alone.
     fn is_small(&self) -> bool {
         let is_whole = self.part == (0..self.stat.size) && self.want.have.is_empty();
@@ -65,7 +65,7 @@ impl FtpSession {
     ) -> Result<FtpAnswer, Refusal> {
         let stat = self.dir().stat(path)?;
         readable(&stat)?;
-        let order = Order {
+        let order = SendOrder {
             path,
             stat: &stat,
             part: want.part.start.min(stat.size)..want.part.end.min(stat.size),
@@ -103,8 +103,8 @@ impl FtpSession {
         sent.map(|(outcome, _)| FtpAnswer::Sent(outcome))
     }
 
-    fn send(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64), Refusal> {
-        let &Order { path, leg, .. } = order;
+    fn send(&mut self, order: &SendOrder<'_>) -> Result<(FtpOutcome, u64), Refusal> {
+        let &SendOrder { path, leg, .. } = order;
         if leg.mode == TransferMode::Extended && order.is_small() {
             let small = self.read_small(path)?;
             self.open_to_send(leg)?;
@@ -165,8 +165,8 @@ impl FtpSession {
         read.expect("each file is given once")
     }
 
-    fn send_ranges(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64)> {
-        let &Order { path, leg, .. } = order;
+    fn send_ranges(&mut self, order: &SendOrder<'_>) -> Result<(FtpOutcome, u64)> {
+        let &SendOrder { path, leg, .. } = order;
         self.flush().map_err(|_| Error::Canceled)?;
         let wanted = order.lacks();
         let watch = self.watch_over(leg)?;

@@ -1,7 +1,7 @@
 //! Transfers that members make for this session, see [`crate::stripes`].
 
 use super::{
-    FtpSession, LinkState, TICK_NEVER, now, publish::UploadPlan, receive::News, send::Order,
+    FtpSession, LinkState, TICK_NEVER, now, publish::UploadPlan, receive::News, send::SendOrder,
 };
 use crate::ftp::stripes::{self, MemberWord, StripeLogin, Stripes};
 use godwit_core::{Chain, Extents, Kind, Leaves, leaf_range};
@@ -185,14 +185,17 @@ impl FtpSession {
         })
     }
 
-    pub(super) fn send_striped(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64), Refusal> {
+    pub(super) fn send_striped(
+        &mut self,
+        order: &SendOrder<'_>,
+    ) -> Result<(FtpOutcome, u64), Refusal> {
         self.must_protect(order.leg)?;
         self.check_readable(order.path)?;
         self.deal_out(order).map_err(Refusal::from)
     }
 
-    fn deal_out(&mut self, order: &Order<'_>) -> Result<(FtpOutcome, u64)> {
-        let &Order {
+    fn deal_out(&mut self, order: &SendOrder<'_>) -> Result<(FtpOutcome, u64)> {
+        let &SendOrder {
             path,
             stat,
             ref part,
